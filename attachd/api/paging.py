@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parameters that lists have in common: limit, marker, offset, sort, filters."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -154,7 +154,7 @@ def next_link(
     path: str,
     query: Mapping[str, str],
     requested: Page,
-    page: list[dict[str, Any]],
+    page: Sequence[Mapping[str, object]],
 ) -> list[endpoint.Link]:
     """Return the link to the next page; none if this page is not full."""
     if not page or len(page) < requested.limit:

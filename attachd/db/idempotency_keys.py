@@ -6,6 +6,7 @@ resource begins with :meth:`IdempotencyClaim.note`: so of any number of runs of 
 same time or after the death of a process, one creates the resource, and none does after a refusal.
 """
 
+from collections.abc import Mapping
 import dataclasses
 import datetime
 from typing import Any, Final, NamedTuple
@@ -17,12 +18,11 @@ from attachd import exception
 from attachd.db import models
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
+from attachd.db.row_types import IdempotencyKeyRow
 
 _IDEMPOTENCY_KEYS = models.idempotency_keys
 _UNDECIDED = _IDEMPOTENCY_KEYS.c.status.is_(None)
 _TRIES: Final = 5
-
-Row = dict[str, Any]
 
 
 class AlreadyMade(Exception):
@@ -91,16 +91,17 @@ def claim(digest: str, fingerprint: str, kept_for: float) -> KeyRecord:
     """
     for _ in range(_TRIES):
         moment = models.now()
-        row: Row = {
+        resource_id = models.new_id()
+        row = {
             "digest": digest,
             "fingerprint": fingerprint,
-            "resource_id": models.new_id(),
+            "resource_id": resource_id,
             "made": False,
             "expires_at": moment + datetime.timedelta(seconds=kept_for),
             "created_at": moment,
         }
         if _insert(row):
-            return KeyRecord(fingerprint, row["resource_id"], False, None, None, False)
+            return KeyRecord(fingerprint, resource_id, False, None, None, False)
         record = get(digest)
         if record is not None:
             return record
@@ -109,7 +110,7 @@ def claim(digest: str, fingerprint: str, kept_for: float) -> KeyRecord:
 
 
 @retried
-def _insert(row: Row) -> bool:
+def _insert(row: Mapping[str, Any]) -> bool:
     try:
         session.write(sa.insert(_IDEMPOTENCY_KEYS).values(row))
     except db_exception.DBDuplicateEntry:
@@ -123,11 +124,12 @@ def get(digest: str) -> KeyRecord | None:
     statement = sa.select(_IDEMPOTENCY_KEYS).where(
         _IDEMPOTENCY_KEYS.c.digest == digest, _IDEMPOTENCY_KEYS.c.expires_at > models.now()
     )
-    with session.reader() as connection:
-        row = connection.execute(statement).one_or_none()
+    row = session.fetch_one(statement, IdempotencyKeyRow)
     if row is None:
         return None
-    return KeyRecord(row.fingerprint, row.resource_id, row.made, row.status, row.answer, True)
+    return KeyRecord(
+        row["fingerprint"], row["resource_id"], row["made"], row["status"], row["answer"], True
+    )
 
 
 @retried

@@ -9,7 +9,7 @@ attachd's own begin with 101.
 from collections.abc import Mapping
 import datetime
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypedDict
+from typing import Final, NamedTuple, TypedDict
 
 import sqlalchemy as sa
 
@@ -17,8 +17,8 @@ from attachd import exception
 from attachd.db import models
 from attachd.db.engine import paging, session
 from attachd.db.engine.retry import retried
+from attachd.db.row_types import MessageRow
 
-Row = dict[str, Any]
 _MESSAGES = models.messages
 
 VOLUME: Final = "VOLUME"
@@ -132,7 +132,7 @@ _EQUAL = tuple(Filters.__annotations__.keys())
 def create(news: NewMessage, kept_for: float) -> None:
     """Store a message that is kept for so many seconds."""
     moment = models.now()
-    row: Row = {
+    row = {
         "project_id": news.project_id,
         "request_id": news.request_id,
         "resource_type": VOLUME,
@@ -149,7 +149,7 @@ def create(news: NewMessage, kept_for: float) -> None:
 
 
 @retried
-def get(message_id: str, project_id: str | None) -> Row:
+def get(message_id: str, project_id: str | None) -> MessageRow:
     """Return one message.
 
     :param project_id: only if it belongs to this project; None: of any project
@@ -158,14 +158,14 @@ def get(message_id: str, project_id: str | None) -> Row:
     statement = sa.select(_MESSAGES).where(_MESSAGES.c.id == message_id)
     if project_id is not None:
         statement = statement.where(_MESSAGES.c.project_id == project_id)
-    row = session.fetch_one(statement)
+    row = session.fetch_one(statement, MessageRow)
     if row is None:
         raise exception.MessageNotFound(message_id=message_id)
     return row
 
 
 @retried
-def page(filters: Filters, page: paging.Page) -> list[Row]:
+def page(filters: Filters, page: paging.Page) -> list[MessageRow]:
     """Return one page of messages, in one statement.
 
     :raises MarkerNotFound: there is no such marker
@@ -173,7 +173,7 @@ def page(filters: Filters, page: paging.Page) -> list[Row]:
     statement = sa.select(_MESSAGES).where(*paging.equal(_MESSAGES, filters, _EQUAL))
     visible = paging.equal(_MESSAGES, filters, ("project_id",))
     with session.reader() as connection:
-        return paging.fetch_page(connection, statement, _MESSAGES, visible, page)
+        return paging.fetch_page(connection, statement, _MESSAGES, visible, page, MessageRow)
 
 
 @retried

@@ -8,9 +8,8 @@ from typing import Any, Final
 
 from attachd import exception
 from attachd.conf import CONF
+from attachd.db.row_types import VolumeTypeRow
 from attachd.notifications import sender
-
-Row = Mapping[str, Any]
 
 _SHOWN: Final = (
     "id", "name", "description", "is_public", "extra_specs", "qos_specs_id", "created_at",
@@ -18,7 +17,7 @@ _SHOWN: Final = (
 )  # fmt: skip
 
 
-def volume_type(event: str, row: Row) -> None:
+def volume_type(event: str, row: VolumeTypeRow) -> None:
     """Notify that a type was changed.
 
     :param event: create, update or delete
@@ -44,7 +43,7 @@ def failures_of_type(
         raise
 
 
-def type_specs(event: str, row: Row, **changed: Any) -> None:
+def type_specs(event: str, row: VolumeTypeRow, **changed: Any) -> None:
     """Notify that extra specs of a type were changed.
 
     :param event: create, update or delete
@@ -73,7 +72,7 @@ def _send(
     sender.send(sender.Event(kind, about, publisher, lambda: payload, priority))
 
 
-def _type(row: Row) -> dict[str, Any]:
+def _type(row: VolumeTypeRow) -> dict[str, Any]:
     return {name: _plain(row.get(name)) for name in _SHOWN}
 
 

@@ -12,10 +12,10 @@ from attachd.api.endpoint import EndpointDoc, Link, Links, endpoint
 from attachd.api.messages import policy
 from attachd.context import RequestContext
 from attachd.db import messages
+from attachd.db.row_types import MessageRow
 
 ITEM = "/messages/{message_id}"
 Body = dict[str, Any]
-Row = Mapping[str, Any]
 
 
 class Message(TypedDict):
@@ -37,7 +37,7 @@ class Message(TypedDict):
     resource_uuid: str | None
 
 
-def message_view(row: Row, links: Links) -> dict[str, Any]:
+def message_view(row: MessageRow, links: Links) -> dict[str, Any]:
     """Return the representation of a message, with text for its numeric ids."""
     action = messages.ACTIONS.get(row["action_id"], "unknown action")
     words = messages.DETAILS.get(row["detail_id"], messages.DETAILS[messages.UNKNOWN])
@@ -102,7 +102,7 @@ def delete(ctx: RequestContext, message_id: str) -> None:
     messages.delete(_load(ctx, message_id, policy.DELETE)["id"])
 
 
-def _load(ctx: RequestContext, message_id: str, rule: str) -> messages.Row:
+def _load(ctx: RequestContext, message_id: str, rule: str) -> MessageRow:
     row = messages.get(message_id, None if ctx.is_admin else ctx.project_id)
     ctx.authorize(rule, _Owner(row["project_id"]))
     return row

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """QoS specs as answers show them."""
 
-from collections.abc import Mapping
 from typing import Any, Final, Literal, TypedDict
 
 from attachd.api.endpoint import EndpointDoc, Link, Links
-
-Row = Mapping[str, Any]
+from attachd.db.row_types import QosSpecsRow
+from attachd.db.types.qos_specs import AssociatedType
 
 
 class QosSpecs(TypedDict):
@@ -30,7 +29,7 @@ ONE_DOC: Final = EndpointDoc({"qos_specs": QosSpecs, "links": list[Link]})
 """The answer with one QoS specs."""
 
 
-def summary(row: Row) -> dict[str, Any]:
+def summary(row: QosSpecsRow) -> dict[str, Any]:
     """Return QoS specs in a list."""
     return {
         "id": row["id"],
@@ -40,12 +39,12 @@ def summary(row: Row) -> dict[str, Any]:
     }
 
 
-def detail(row: Row, links: Links) -> dict[str, Any]:
+def detail(row: QosSpecsRow, links: Links) -> dict[str, Any]:
     """Return QoS specs by themselves, with links beside them."""
     return {"qos_specs": summary(row), "links": links.build("qos-specs", row["id"])}
 
 
-def association(volume_type: Row) -> dict[str, str]:
+def association(volume_type: AssociatedType) -> dict[str, str]:
     """Return a volume type that has QoS specs."""
     return {
         "association_type": "volume_type",

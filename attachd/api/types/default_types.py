@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Endpoints of default types: the type of volumes that a project creates without one."""
 
-from collections.abc import Mapping
 from typing import Any, Final, TypedDict
 
 from attachd import exception
@@ -10,6 +9,7 @@ from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.types import lookup, policy
 from attachd.api.validation import NAME, fields, wrapped
 from attachd.context import RequestContext
+from attachd.db.row_types import DefaultTypeRow
 from attachd.db.types import default_types
 
 ITEM = "/default-types/{default_project_id}"
@@ -72,7 +72,10 @@ def put(ctx: RequestContext, default_project_id: str, body: Body) -> Body:
     except exception.VolumeTypeNotFound as error:
         # The URL names a project: the error is in the body.
         raise exception.BadRequest(reason=str(error)) from error
-    row = {"project_id": default_project_id, "volume_type_id": volume_type["id"]}
+    row: DefaultTypeRow = {
+        "project_id": default_project_id,
+        "volume_type_id": volume_type["id"],
+    }
     return {"default_type": _show(row)}
 
 
@@ -82,5 +85,5 @@ def delete(default_project_id: str) -> None:
     default_types.delete(default_project_id)
 
 
-def _show(row: Mapping[str, Any]) -> Body:
+def _show(row: DefaultTypeRow) -> Body:
     return {"project_id": row["project_id"], "volume_type_id": row["volume_type_id"]}

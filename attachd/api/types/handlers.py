@@ -11,6 +11,7 @@ from attachd.api import microversions as mv
 from attachd.api.endpoint import EndpointDoc, Link, Links, endpoint
 from attachd.api.types import lookup, policy, schema, view
 from attachd.context import RequestContext
+from attachd.db.row_types import VolumeTypeRow
 from attachd.db.types import store as types
 
 ITEM = "/types/{type_id}"
@@ -27,7 +28,7 @@ def show(ctx: RequestContext, type_id: str) -> Body:
     return {"volume_type": view.detail(row, view.Viewer.from_context(ctx))}
 
 
-def _default(ctx: RequestContext) -> lookup.Row:
+def _default(ctx: RequestContext) -> VolumeTypeRow:
     row = lookup.default(ctx)
     if row is None:
         raise exception.NotFound("Default volume type can not be found.")

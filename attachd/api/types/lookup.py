@@ -1,23 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lookup of volume types that the caller may see, and of default types."""
 
-from typing import Any
-
 from oslo_log import log
 from oslo_utils import uuidutils
 
 from attachd import exception
 from attachd.conf import CONF
 from attachd.context import RequestContext
+from attachd.db.row_types import VolumeTypeRow
 from attachd.db.types import default_types
 from attachd.db.types import store as types
 
 LOG = log.getLogger(__name__)
 
-Row = dict[str, Any]
 
-
-def get(ctx: RequestContext, type_id: str) -> Row:
+def get(ctx: RequestContext, type_id: str) -> VolumeTypeRow:
     """Return a type.
 
     :raises VolumeTypeNotFound: there is none, or it is private and not accessible to the project
@@ -25,7 +22,7 @@ def get(ctx: RequestContext, type_id: str) -> Row:
     return types.get(type_id, _visible_to(ctx))
 
 
-def get_by_id_or_name(ctx: RequestContext, name_or_id: str) -> Row:
+def get_by_id_or_name(ctx: RequestContext, name_or_id: str) -> VolumeTypeRow:
     """Return a type by id or name; an id wins over a name of the same form.
 
     :raises VolumeTypeNotFound: as :func:`get`
@@ -43,7 +40,7 @@ def get_by_id_or_name(ctx: RequestContext, name_or_id: str) -> Row:
         ) from None
 
 
-def default(ctx: RequestContext) -> Row | None:
+def default(ctx: RequestContext) -> VolumeTypeRow | None:
     """Return the type of volumes that the caller creates without one; None if there is none.
 
     The project's own default wins over the configured one.  It may be private: an administrator
@@ -54,7 +51,7 @@ def default(ctx: RequestContext) -> Row | None:
     return default_types.get_type(ctx.project_id) or configured_default()
 
 
-def configured_default() -> Row | None:
+def configured_default() -> VolumeTypeRow | None:
     """Return the type that default_volume_type names; None if it is not set.
 
     :raises DefaultTypeMissing: there is no such type
@@ -68,7 +65,7 @@ def configured_default() -> Row | None:
         raise exception.DefaultTypeMissing(name=name) from None
 
 
-def is_configured_default(row: Row) -> bool:
+def is_configured_default(row: VolumeTypeRow) -> bool:
     """Return whether default_volume_type names a type."""
     return bool(row["name"] == CONF.default_volume_type)
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Volume types as answers show them."""
 
-from collections.abc import Mapping
 import dataclasses
 from typing import Any, Final, NotRequired, Self, TypedDict
 
@@ -9,8 +8,8 @@ from attachd.api import policy as rules
 from attachd.api.endpoint import EndpointDoc
 from attachd.api.types import policy
 from attachd.context import RequestContext
+from attachd.db.row_types import VolumeTypeRow
 
-Row = Mapping[str, Any]
 Specs = dict[str, str | None]
 
 IS_PUBLIC: Final = "os-volume-type-access:is_public"
@@ -72,7 +71,7 @@ def sees_sensitive_specs(ctx: RequestContext) -> bool:
     return rules.allows(ctx, policy.READ_SENSITIVE, target)
 
 
-def detail(row: Row, viewer: Viewer) -> dict[str, Any]:
+def detail(row: VolumeTypeRow, viewer: Viewer) -> dict[str, Any]:
     """Return a type, as far as the viewer may see it."""
     shown = created(row, viewer)
     if viewer.qos:
@@ -80,7 +79,7 @@ def detail(row: Row, viewer: Viewer) -> dict[str, Any]:
     return shown
 
 
-def created(row: Row, viewer: Viewer) -> dict[str, Any]:
+def created(row: VolumeTypeRow, viewer: Viewer) -> dict[str, Any]:
     """Return a type as in the answer to its creation: without its QoS specs."""
     shown = updated(row, viewer)
     if viewer.access:
@@ -88,9 +87,9 @@ def created(row: Row, viewer: Viewer) -> dict[str, Any]:
     return shown
 
 
-def updated(row: Row, viewer: Viewer) -> dict[str, Any]:
+def updated(row: VolumeTypeRow, viewer: Viewer) -> dict[str, Any]:
     """Return a type as in the answer to its update: is_public has one name there."""
-    shown = {
+    shown: dict[str, Any] = {
         "id": row["id"],
         "name": row["name"],
         "description": row["description"],
@@ -101,7 +100,7 @@ def updated(row: Row, viewer: Viewer) -> dict[str, Any]:
     return shown
 
 
-def specs(ctx: RequestContext, row: Row) -> Specs:
+def specs(ctx: RequestContext, row: VolumeTypeRow) -> Specs:
     """Return the extra specs of a type that the caller may see."""
     return _visible(row["extra_specs"], all_specs=sees_sensitive_specs(ctx))
 

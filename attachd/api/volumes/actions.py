@@ -25,6 +25,7 @@ from attachd.api.volumes import backend_calls, create_params, load, notify, poli
 from attachd.api.volumes import force_delete as forced
 from attachd.context import RequestContext
 from attachd.db.attachments import legacy
+from attachd.db.row_types import VolumeTypeRow
 from attachd.db.types import qos_specs
 from attachd.db.types import store as types
 from attachd.db.volumes import metadata as volume_metadata
@@ -311,7 +312,7 @@ class RetypeResult(NamedTuple):
     statuses: tuple[str, ...]
 
 
-def check_retype(volume: Volume, volume_type: lookup.Row) -> RetypeResult:
+def check_retype(volume: Volume, volume_type: VolumeTypeRow) -> RetypeResult:
     """Check that a volume can have another type; return what it will be.
 
     :raises InvalidInput: its size does not fit the type; or it is in use, and its users would have
@@ -350,7 +351,7 @@ def _front_end_qos(type_id: str | None) -> str | None:
     return specs_id
 
 
-def _check_backend_fits(volume: Volume, volume_type: lookup.Row) -> None:
+def _check_backend_fits(volume: Volume, volume_type: VolumeTypeRow) -> None:
     try:
         scheduler.check_extra_specs(
             volume.host, volume_type["extra_specs"], volume.availability_zone

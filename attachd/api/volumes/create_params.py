@@ -15,6 +15,7 @@ from attachd.api.types import lookup
 from attachd.api.volumes import backend_calls, load, policy, schema
 from attachd.context import RequestContext
 from attachd.db import quotas
+from attachd.db.row_types import VolumeTypeRow
 from attachd.db.types import store as types
 from attachd.db.volumes import clone_source
 from attachd.objects import Volume
@@ -63,7 +64,7 @@ def build(ctx: RequestContext, requested: CreateRequest) -> dict[str, Any]:
     }
 
 
-def authorize_sharing(ctx: RequestContext, volume_type: lookup.Row | None) -> bool:
+def authorize_sharing(ctx: RequestContext, volume_type: VolumeTypeRow | None) -> bool:
     """Return whether volumes of a type are multiattach.
 
     :raises Forbidden: they are, which policy denies the caller
@@ -116,7 +117,7 @@ def source_volume(ctx: RequestContext, requested: CreateRequest) -> Volume | Non
 
 def requested_type(
     ctx: RequestContext, requested: CreateRequest, source: Volume | None
-) -> lookup.Row | None:
+) -> VolumeTypeRow | None:
     """Return the requested type, or that of the source, or the default.
 
     :raises VolumeTypeNotFound: the caller sees no such type

@@ -24,6 +24,7 @@ from attachd.api.volumes.actions import PATH as ACTION_PATH
 from attachd.api.volumes.handlers import IDEMPOTENCY_SPEC
 from attachd.context import RequestContext
 from attachd.db.cluster import services
+from attachd.db.row_types import VolumeTypeRow
 from attachd.db.volumes import store as volumes
 from attachd.rpc import manager_api
 from attachd.rpc.manager_api import Manageable
@@ -251,7 +252,7 @@ def _new_volume(ctx: RequestContext, requested: Body, version: mv.Version) -> di
     }
 
 
-def _requested_type(ctx: RequestContext, name: str | None) -> lookup.Row | None:
+def _requested_type(ctx: RequestContext, name: str | None) -> VolumeTypeRow | None:
     """Return the type of an id or a name, or the default.
 
     :raises InvalidVolumeType: the caller sees no such type

@@ -129,6 +129,7 @@ def _page(statement: sa.Select[Any], filters: Filters, page: paging.Page) -> lis
             _ATTACHMENTS,
             visible,
             page,
+            dict[str, Any],
             paging.order_index(_ATTACHMENTS, filters, page, _SELECTIVE),
         )
 

@@ -10,14 +10,14 @@ import dataclasses
 import datetime
 import operator
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
 from attachd import exception
 
 Direction = Literal["asc", "desc"]
-Row = dict[str, Any]
+RowT = TypeVar("RowT")
 Condition = sa.ColumnElement[bool]
 
 OPERATORS: Final = MappingProxyType(
@@ -66,12 +66,14 @@ def fetch_page(
     table: sa.Table,
     visible: Sequence[Condition],
     page: Page,
+    row_type: type[RowT],  # noqa: ARG001
     index: str | None = None,
-) -> list[Row]:
+) -> list[RowT]:
     """Return the items of one page in one statement; an empty page after a marker needs two.
 
     :param statement: selects from ``table`` with all filters, without an order
     :param visible: conditions that a marker has to fulfil to be visible to the caller
+    :param row_type: as of session.fetch_all()
     :param index: as of order_index()
     :raises MarkerNotFound: there is no such item, or the caller may not see it
     :raises BadRequest: there is no such sort key
@@ -86,7 +88,7 @@ def fetch_page(
     statement = statement.limit(page.limit)
     if page.offset:
         statement = statement.offset(page.offset)
-    items = [dict(row._mapping) for row in connection.execute(statement)]
+    items: list[Any] = [dict(row._mapping) for row in connection.execute(statement)]
     if not items and page.marker is not None:
         _check_marker(connection, table, visible, page.marker)
     return items

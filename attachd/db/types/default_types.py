@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The default_volume_types table: the type of volumes that name none, by project."""
 
-from typing import Any
-
 from oslo_db import exception as db_exception
 import sqlalchemy as sa
 
@@ -10,28 +8,30 @@ from attachd import exception
 from attachd.db import models
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
+from attachd.db.row_types import DefaultTypeRow, VolumeTypeRow
 
-Row = dict[str, Any]
 _DEFAULT_VOLUME_TYPES = models.default_volume_types
 _VOLUME_TYPES = models.volume_types
 
 
 @retried
-def list_all() -> list[Row]:
+def list_all() -> list[DefaultTypeRow]:
     """Return all rows, sorted by project."""
     return session.fetch_all(
-        sa.select(_DEFAULT_VOLUME_TYPES).order_by(_DEFAULT_VOLUME_TYPES.c.project_id)
+        sa.select(_DEFAULT_VOLUME_TYPES).order_by(_DEFAULT_VOLUME_TYPES.c.project_id),
+        DefaultTypeRow,
     )
 
 
 @retried
-def get(project_id: str) -> Row:
+def get(project_id: str) -> DefaultTypeRow:
     """Return a project's row.
 
     :raises DefaultTypeNotFound: it has none
     """
     row = session.fetch_one(
-        sa.select(_DEFAULT_VOLUME_TYPES).where(_DEFAULT_VOLUME_TYPES.c.project_id == project_id)
+        sa.select(_DEFAULT_VOLUME_TYPES).where(_DEFAULT_VOLUME_TYPES.c.project_id == project_id),
+        DefaultTypeRow,
     )
     if row is None:
         raise exception.DefaultTypeNotFound(project_id=project_id)
@@ -39,14 +39,14 @@ def get(project_id: str) -> Row:
 
 
 @retried
-def get_type(project_id: str | None) -> Row | None:
+def get_type(project_id: str | None) -> VolumeTypeRow | None:
     """Return the volume type that is a project's default; None if it has none of its own."""
     statement = (
         sa.select(_VOLUME_TYPES)
         .join(_DEFAULT_VOLUME_TYPES, _DEFAULT_VOLUME_TYPES.c.volume_type_id == _VOLUME_TYPES.c.id)
         .where(_DEFAULT_VOLUME_TYPES.c.project_id == project_id)
     )
-    return session.fetch_one(statement)
+    return session.fetch_one(statement, VolumeTypeRow)
 
 
 @retried

@@ -11,8 +11,8 @@ from attachd import exception
 from attachd.db import models
 from attachd.db.engine import paging, session
 from attachd.db.engine.retry import retried
+from attachd.db.row_types import QosSpecsRow
 
-Row = dict[str, Any]
 Specs = dict[str, str | None]
 _QOS_SPECS = models.qos_specs
 _VOLUME_TYPES = models.volume_types
@@ -26,16 +26,23 @@ class Filters(TypedDict, total=False):
     consumer: str
 
 
+class AssociatedType(TypedDict):
+    """A volume type that QoS specs are associated with."""
+
+    id: str
+    name: str
+
+
 SORTABLE = frozenset({"id", "name", "consumer", "created_at", "updated_at"})
 
 
 @retried
-def create(name: str, consumer: str, specs: Mapping[str, str | None]) -> Row:
+def create(name: str, consumer: str, specs: Mapping[str, str | None]) -> QosSpecsRow:
     """Store new QoS specs and return their row.
 
     :raises QosSpecsExist: there are some of that name
     """
-    row: Row = {
+    row: QosSpecsRow = {
         "id": models.new_id(),
         "name": name,
         "consumer": consumer,
@@ -51,26 +58,28 @@ def create(name: str, consumer: str, specs: Mapping[str, str | None]) -> Row:
 
 
 @retried
-def get(qos_specs_id: str) -> Row:
+def get(qos_specs_id: str) -> QosSpecsRow:
     """Return one row.
 
     :raises QosSpecsNotFound: there is none
     """
-    row = session.fetch_one(sa.select(_QOS_SPECS).where(_QOS_SPECS.c.id == qos_specs_id))
+    row = session.fetch_one(
+        sa.select(_QOS_SPECS).where(_QOS_SPECS.c.id == qos_specs_id), QosSpecsRow
+    )
     if row is None:
         raise exception.QosSpecsNotFound(qos_specs_id=qos_specs_id)
     return row
 
 
 @retried
-def page(filters: Filters, page: paging.Page) -> list[Row]:
+def page(filters: Filters, page: paging.Page) -> list[QosSpecsRow]:
     """Return one page of rows, in one statement.
 
     :raises MarkerNotFound: there is no such item
     """
     statement = sa.select(_QOS_SPECS).filter_by(**filters)
     with session.reader() as connection:
-        return paging.fetch_page(connection, statement, _QOS_SPECS, [], page)
+        return paging.fetch_page(connection, statement, _QOS_SPECS, [], page, QosSpecsRow)
 
 
 @retried
@@ -82,7 +91,7 @@ def update(qos_specs_id: str, consumer: str | None, specs: Mapping[str, str | No
     """
     with session.writer() as connection:
         before = _lock_specs(connection, qos_specs_id)
-        values: Row = {"specs": {**before, **specs}}
+        values: dict[str, Any] = {"specs": {**before, **specs}}
         if consumer is not None:
             values["consumer"] = consumer
         connection.execute(
@@ -153,12 +162,12 @@ def _delete(qos_specs_id: str, *before: sa.Update) -> None:
 
 
 @retried
-def list_types(qos_specs_id: str) -> list[Row]:
+def list_types(qos_specs_id: str) -> list[AssociatedType]:
     """Return ids and names of the volume types with these QoS specs, sorted by name."""
     statement = sa.select(_VOLUME_TYPES.c.id, _VOLUME_TYPES.c.name).where(
         _VOLUME_TYPES.c.qos_specs_id == qos_specs_id
     )
-    return session.fetch_all(statement.order_by(_VOLUME_TYPES.c.name))
+    return session.fetch_all(statement.order_by(_VOLUME_TYPES.c.name), AssociatedType)
 
 
 @retried

@@ -17,9 +17,9 @@ from attachd import exception
 from attachd.db import models, quotas
 from attachd.db.engine import paging, session
 from attachd.db.engine.retry import retried
+from attachd.db.row_types import VolumeTypeRow
 
-Row = dict[str, Any]
-Specs = dict[str, str]
+Specs = dict[str, str | None]
 _VOLUME_TYPES = models.volume_types
 _VOLUMES = models.volumes
 
@@ -51,20 +51,20 @@ _EQUAL = tuple(Filters.__annotations__.keys() - {"known_to", "extra_specs"})
 
 
 @retried
-def create(values: Mapping[str, Any]) -> Row:
+def create(values: Mapping[str, Any]) -> VolumeTypeRow:
     """Store a new type and return its row.
 
     :raises TypeExists: there is one of that name
     """
-    row: Row = {
-        "description": None,
-        "is_public": True,
-        "extra_specs": {},
-        "qos_specs_id": None,
-        "updated_at": None,
-        **values,
+    row: VolumeTypeRow = {
         "id": values.get("id") or models.new_id(),
+        "name": values["name"],
+        "description": values.get("description"),
+        "is_public": values.get("is_public", True),
+        "extra_specs": values.get("extra_specs", {}),
+        "qos_specs_id": values.get("qos_specs_id"),
         "created_at": models.now(),
+        "updated_at": None,
     }
     try:
         session.write(sa.insert(_VOLUME_TYPES).values(row))
@@ -74,7 +74,7 @@ def create(values: Mapping[str, Any]) -> Row:
 
 
 @retried
-def get(type_id: str, project_id: str | None = None) -> Row:
+def get(type_id: str, project_id: str | None = None) -> VolumeTypeRow:
     """Return one type.
 
     :param project_id: only if this project may see it; None: in any case
@@ -84,7 +84,7 @@ def get(type_id: str, project_id: str | None = None) -> Row:
 
 
 @retried
-def get_by_name(name: str, project_id: str | None = None) -> Row:
+def get_by_name(name: str, project_id: str | None = None) -> VolumeTypeRow:
     """Return the type of that name; see :func:`get`.
 
     :raises VolumeTypeNotFound: there is none
@@ -92,11 +92,11 @@ def get_by_name(name: str, project_id: str | None = None) -> Row:
     return _get_one(_VOLUME_TYPES.c.name == name, name, project_id)
 
 
-def _get_one(condition: paging.Condition, name: str, project_id: str | None) -> Row:
+def _get_one(condition: paging.Condition, name: str, project_id: str | None) -> VolumeTypeRow:
     statement = sa.select(_VOLUME_TYPES).where(condition)
     if project_id is not None:
         statement = statement.where(_visible_to(project_id))
-    row = session.fetch_one(statement)
+    row = session.fetch_one(statement, VolumeTypeRow)
     if row is None:
         raise exception.VolumeTypeNotFound(volume_type_id=name)
     return row
@@ -111,7 +111,7 @@ def _visible_to(project_id: str | None) -> paging.Condition:
 
 
 @retried
-def page(filters: Filters, page: paging.Page) -> list[Row]:
+def page(filters: Filters, page: paging.Page) -> list[VolumeTypeRow]:
     """Return one page of types: one statement, or two where extra specs filter.
 
     :raises MarkerNotFound: there is no such item
@@ -124,7 +124,12 @@ def page(filters: Filters, page: paging.Page) -> list[Row]:
                 _VOLUME_TYPES.c.id.in_(_list_ids_with(connection, conditions, specs))
             )
         return paging.fetch_page(
-            connection, sa.select(_VOLUME_TYPES).where(*conditions), _VOLUME_TYPES, visible, page
+            connection,
+            sa.select(_VOLUME_TYPES).where(*conditions),
+            _VOLUME_TYPES,
+            visible,
+            page,
+            VolumeTypeRow,
         )
 
 
@@ -216,7 +221,7 @@ def _is_default(type_id: str) -> bool:
 
 
 @retried
-def merge_specs(type_id: str, specs: Mapping[str, str]) -> Specs:
+def merge_specs(type_id: str, specs: Mapping[str, str | None]) -> Specs:
     """Set some extra specs, keep the others, and return all.
 
     :raises VolumeTypeNotFound: there is no such type

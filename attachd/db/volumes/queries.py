@@ -93,7 +93,9 @@ def page(filters: Filters, page: paging.Page) -> list[Row]:
     statement = WITH_TYPE.where(*_conditions(filters))
     index = paging.order_index(_VOLUMES, filters, page, _SELECTIVE)
     with session.reader() as connection:
-        rows = paging.fetch_page(connection, statement, _VOLUMES, visible, page, index)
+        rows = paging.fetch_page(
+            connection, statement, _VOLUMES, visible, page, dict[str, Any], index
+        )
         pairs = _pairs(connection, [row["id"] for row in rows])
     return [{**row, **pairs[row["id"]]} for row in rows]
 
