@@ -256,14 +256,23 @@ class IdempotencyKeyRow(TypedDict):
     created_at: datetime.datetime
 
 
-class EventRow(TypedDict):
-    """An event of an attachment."""
-
+class _EventColumns(TypedDict):
     id: int
-    revision: int | None
     created_at: datetime.datetime
     project_id: str
     volume_id: str
     attachment_id: str
     type: str
     details: dict[str, Any]
+
+
+class EventRow(_EventColumns):
+    """An event of an attachment."""
+
+    revision: int | None
+
+
+class NumberedEventRow(_EventColumns):
+    """An event that has its number among all events."""
+
+    revision: int

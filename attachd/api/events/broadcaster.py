@@ -8,21 +8,21 @@ subscriber that has fallen behind the cache reads from the database until it has
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 import contextlib
+import dataclasses
 import itertools
 import os
 import threading
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from oslo_log import log
 
 from attachd import exception
 from attachd.conf import CONF
 from attachd.db.attachments import events
+from attachd.db.row_types import NumberedEventRow
 
 LOG = log.getLogger(__name__)
-
-Row = dict[str, Any]
 
 PAGE_SIZE = 500
 """Number of events that are read from the database at once."""
@@ -39,14 +39,24 @@ class Subscriber(NamedTuple):
     user_id: str | None
 
 
+@dataclasses.dataclass(slots=True)
+class SharedEvent:
+    """An event of the cache, which several subscribers send.
+
+    :ivar encoded: what is sent: False is the key of the view of users, True of administrators
+    """
+
+    row: NumberedEventRow
+    encoded: dict[bool, bytes] = dataclasses.field(default_factory=dict)
+
+
 class Batch(NamedTuple):
     """Some events, in order.
 
-    :ivar rows: the events
     :ivar revision: up to which they are complete
     """
 
-    rows: Sequence[Row]
+    events: Sequence[SharedEvent]
     revision: int
 
 
@@ -57,7 +67,7 @@ class Broadcaster:
         self._changed = threading.Condition()
         self._subscribers: Counter[Subscriber] = Counter()
         self._thread: threading.Thread | None = None
-        self._cache: deque[Row] = deque(maxlen=CACHE_SIZE)
+        self._cache: deque[SharedEvent] = deque(maxlen=CACHE_SIZE)
         # The revision before the first one in the cache; revisions have no gaps.
         self._start = 0
         self._closing = False
@@ -183,13 +193,13 @@ class Broadcaster:
         foreseen = isinstance(error, exception.Unavailable)
         LOG.warning("Watch: reading events failed: %s", said, exc_info=None if foreseen else error)
 
-    def _append(self, rows: Sequence[Row], given: int) -> None:
+    def _append(self, rows: Sequence[NumberedEventRow], given: int) -> None:
         with self._changed:
             first = rows[0]["revision"] - 1 if rows else given
             if first != self._last:  # Events were purged before this process read them.
                 self._restart_at(first)
             dropped = max(0, len(self._cache) + len(rows) - CACHE_SIZE)
-            self._cache.extend(rows)
+            self._cache.extend(map(SharedEvent, rows))
             self._start += dropped
             self._changed.notify_all()
 
@@ -210,7 +220,8 @@ def _read_stored(revision: int, end: int, project_id: str | None) -> Batch:
     if revision < events.sequence().purged:
         raise exception.EventsExpired(since=revision, given=end)
     last = rows[-1]["revision"] if rows else revision
-    return Batch(rows, last if len(rows) == PAGE_SIZE else max(last, end))
+    shared = [SharedEvent(row) for row in rows]
+    return Batch(shared, last if len(rows) == PAGE_SIZE else max(last, end))
 
 
 _broadcaster = Broadcaster()

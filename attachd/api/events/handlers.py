@@ -5,7 +5,7 @@ A client polls with the revision that it saw last, or reads a stream.  Either wa
 event once, in order, also across restarts.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 import time
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.events import broadcaster, parameters, policy, sse, view
 from attachd.context import RequestContext
 from attachd.db.attachments import events
+from attachd.db.row_types import NumberedEventRow
 from attachd.objects import scope
 
 Body = dict[str, Any]
@@ -74,8 +75,7 @@ def _read_past(event_query: parameters.EventQuery, revision: int, given: int) ->
     since = revision
     found: list[Body] = []
     while rows := events.list_after(revision, broadcaster.PAGE_SIZE, event_query.project_id):
-        batch = broadcaster.Batch(rows, rows[-1]["revision"])
-        revision = _collect(event_query, batch, found)
+        revision = _collect(event_query, rows, rows[-1]["revision"], found)
         if len(found) == event_query.limit:
             break
     else:
@@ -94,21 +94,28 @@ def _wait(
     while not found:
         left = deadline - time.monotonic()
         batch = feed.read_after(revision, max(0.0, left), event_query.project_id)
-        revision = _collect(event_query, batch, found)
+        rows = [event.row for event in batch.events]
+        revision = _collect(event_query, rows, batch.revision, found)
         if left <= 0 or feed.closing:
             break
     return {"events": found, "revision": revision}
 
 
 def _collect(
-    event_query: parameters.EventQuery, batch: broadcaster.Batch, found: list[Body]
+    event_query: parameters.EventQuery,
+    rows: Iterable[NumberedEventRow],
+    revision: int,
+    found: list[Body],
 ) -> int:
-    """Add the matching rows to ``found``; return the revision up to which it is complete."""
-    for row in batch.rows:
+    """Add the matching rows to ``found``; return the revision up to which it is complete.
+
+    :param revision: up to which the rows are complete
+    """
+    for row in rows:
         found += [shown] if (shown := event_query.shown(row)) else []
         if len(found) == event_query.limit:
-            return int(row["revision"])
-    return batch.revision
+            return row["revision"]
+    return revision
 
 
 @endpoint(

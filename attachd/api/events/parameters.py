@@ -12,6 +12,7 @@ from attachd.api.events import policy, view
 from attachd.api.validation import canonical
 from attachd.context import RequestContext
 from attachd.db.attachments import events
+from attachd.db.row_types import NumberedEventRow
 
 MAX_WAIT = 60
 MAX_EVENTS = 1000
@@ -59,7 +60,7 @@ class EventQuery:
     attachment_id: str | None
     internals: bool
 
-    def matches(self, row: Mapping[str, Any]) -> bool:
+    def matches(self, row: NumberedEventRow) -> bool:
         """Return whether an event matches."""
         return (
             self.project_id in {None, row["project_id"]}
@@ -67,7 +68,7 @@ class EventQuery:
             and self.attachment_id in {None, row["attachment_id"]}
         )
 
-    def shown(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
+    def shown(self, row: NumberedEventRow) -> dict[str, Any] | None:
         """Return an event in the caller's view; None if it does not match."""
         return view.event(row, internals=self.internals) if self.matches(row) else None
 

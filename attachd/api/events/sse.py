@@ -65,19 +65,22 @@ class EventStream(serialization.StreamingBody):
             batch = self._feed.read_after(
                 self._revision, min(HEARTBEAT, left), self._event_query.project_id
             )
-            chunks = [self._event(row) for row in batch.rows if self._event_query.matches(row)]
+            chunks = [
+                self._encode(event)
+                for event in batch.events
+                if self._event_query.matches(event.row)
+            ]
             self._revision = batch.revision
             yield b"".join(chunks) or f"id: {self._revision}\n\n".encode()
 
-    def _event(self, row: broadcaster.Row) -> bytes:
-        """Return an encoded event, which is cached for all subscribers with the same view."""
-        cache_key = "sent to administrators" if self._event_query.internals else "sent"
-        if cache_key not in row:
-            head = f"id: {row['revision']}\nevent: attachment\ndata: ".encode()
-            event = view.event(row, internals=self._event_query.internals)
-            row[cache_key] = head + serialization.encode(event) + b"\n\n"
-        sent: bytes = row[cache_key]
-        return sent
+    def _encode(self, event: broadcaster.SharedEvent) -> bytes:
+        """Return an encoded event; it is kept for all subscribers with the same view."""
+        internals = self._event_query.internals
+        if internals not in event.encoded:
+            head = f"id: {event.row['revision']}\nevent: attachment\ndata: ".encode()
+            shown = view.event(event.row, internals=internals)
+            event.encoded[internals] = head + serialization.encode(shown) + b"\n\n"
+        return event.encoded[internals]
 
     def close(self) -> None:
         """Unsubscribe; may be called several times."""

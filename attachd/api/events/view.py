@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Representation of events on the wire."""
 
-from collections.abc import Mapping
 import datetime
 from types import MappingProxyType
 from typing import Any, Final, NotRequired, TypedDict
 
 from attachd.db.attachments import events
 from attachd.db.attachments.conditions import Condition
+from attachd.db.row_types import EventRow, NumberedEventRow
 from attachd.states import AttachmentState
-
-Row = Mapping[str, Any]
 
 _DETAILS: Final = ("host", "instance_uuid", "user_id", "request_id", "global_request_id")
 _INTERNALS: Final = ("agent", "process", "error")
@@ -106,10 +104,9 @@ class Event(TypedDict):
     move_from: NotRequired[str]
 
 
-def event(row: Row, *, internals: bool) -> dict[str, Any]:
+def event(row: EventRow | NumberedEventRow, *, internals: bool) -> dict[str, Any]:
     """Return the representation of an event.
 
-    :param row: as of db.events.after()
     :param internals: whether to include the fields for administrators
     """
     details = row["details"]

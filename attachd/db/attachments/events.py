@@ -14,7 +14,7 @@ import contextlib
 import datetime
 import os
 import threading
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypedDict
 
 from oslo_context import context as oslo_context
 import sqlalchemy as sa
@@ -25,10 +25,10 @@ from attachd.db import models
 from attachd.db.engine import session
 from attachd.db.engine.compiled import CompiledStatement
 from attachd.db.engine.retry import retried
+from attachd.db.row_types import EventRow, NumberedEventRow
 from attachd.states import AttachmentState, Event
 from attachd.telemetry import tracing
 
-Row = dict[str, Any]
 _EVENTS = models.events
 _EVENT_SEQUENCE = models.event_sequence
 
@@ -70,6 +70,15 @@ class Sequence(NamedTuple):
 
     assigned: int
     purged: int
+
+
+class FencedRow(TypedDict):
+    """An attachment that was fenced, and the proof, as of manager.fencing.Proof."""
+
+    attachment_id: str
+    volume_id: str
+    instance_uuid: str | None
+    proof: dict[str, Any]
 
 
 def record(
@@ -115,7 +124,9 @@ def record_fenced(row: Mapping[str, Any], proof: Mapping[str, Any]) -> None:
 
 
 @retried
-def list_proofs(attachment_ids: Collection[str], volume_id: str | None = None) -> dict[str, Row]:
+def list_proofs(
+    attachment_ids: Collection[str], volume_id: str | None = None
+) -> dict[str, dict[str, Any]]:
     """Return the last proof of each of some attachments that were fenced, by their ids.
 
     :param volume_id: only those of this volume; None: of any
@@ -142,25 +153,24 @@ def has_moved(attachment_id: str) -> bool:
 
 
 @retried
-def list_fenced(host: str, since: datetime.datetime) -> list[Row]:
+def list_fenced(host: str, since: datetime.datetime) -> list[FencedRow]:
     """Return the attachments of a host that were fenced, each once, by its last event.
 
     :param since: when the host was fenced
-    :returns: ``attachment_id``, ``volume_id``, ``instance_uuid`` and ``proof`` of each
     """
     statement = (
         sa.select(_EVENTS.c.attachment_id, _EVENTS.c.volume_id, _EVENTS.c.details)
         .where(_EVENTS.c.created_at >= since - _CLOCK_MARGIN, _EVENTS.c.type == FENCED)
         .order_by(_EVENTS.c.id)
     )
-    fenced = {
+    fenced: dict[str, FencedRow] = {
         row["attachment_id"]: {
             "attachment_id": row["attachment_id"],
             "volume_id": row["volume_id"],
             "instance_uuid": row["details"].get("instance_uuid"),
             "proof": row["details"]["proof"],
         }
-        for row in session.fetch_all(statement)
+        for row in session.fetch_all(statement, EventRow)
         if any(
             host_identity.is_same_name(row["details"].get(name) or "", host)
             for name in ("host", "agent")
@@ -170,7 +180,7 @@ def list_fenced(host: str, since: datetime.datetime) -> list[Row]:
 
 
 class _Thread(threading.local):
-    collected: list[Row] | None = None
+    collected: list[dict[str, Any]] | None = None
 
 
 _thread = _Thread()
@@ -179,7 +189,7 @@ _thread = _Thread()
 @contextlib.contextmanager
 def inserted_together(connection: sa.Connection) -> Iterator[None]:
     """Add the events of the block to a transaction, by one statement at its end."""
-    collected: list[Row] = []
+    collected: list[dict[str, Any]] = []
     _thread.collected = collected
     try:
         yield
@@ -196,7 +206,7 @@ def event_type(event: Event, target: AttachmentState | None) -> str:
     return DELETED if target is None else target.value
 
 
-def _details(row: Mapping[str, Any], error: str | None) -> Row:
+def _details(row: Mapping[str, Any], error: str | None) -> dict[str, Any]:
     """Return the known details: host, instance, caller, process, error, steps."""
     known = {name: row.get(column) for name, column in _ROW_DETAILS.items()}
     context = oslo_context.get_current()
@@ -283,7 +293,7 @@ def _assign_batch() -> tuple[Sequence, bool]:
 
 
 @retried
-def list_after(place: int, limit: int, project_id: str | None = None) -> list[Row]:
+def list_after(place: int, limit: int, project_id: str | None = None) -> list[NumberedEventRow]:
     """Return the events after a revision, in order.
 
     :param limit: how many at most
@@ -297,11 +307,11 @@ def list_after(place: int, limit: int, project_id: str | None = None) -> list[Ro
     )
     if project_id is not None:
         statement = statement.where(_EVENTS.c.project_id == project_id)
-    return session.fetch_all(statement)
+    return session.fetch_all(statement, NumberedEventRow)
 
 
 @retried
-def list_of_attachment(attachment_id: str, project_id: str | None) -> list[Row]:
+def list_of_attachment(attachment_id: str, project_id: str | None) -> list[EventRow]:
     """Return the events of an attachment, in order; the attachment itself may be deleted.
 
     :param project_id: only if it belongs to this project; None: of any project
@@ -311,7 +321,7 @@ def list_of_attachment(attachment_id: str, project_id: str | None) -> list[Row]:
     )
     if project_id is not None:
         statement = statement.where(_EVENTS.c.project_id == project_id)
-    return session.fetch_all(statement)
+    return session.fetch_all(statement, EventRow)
 
 
 def purge(before: datetime.datetime, limit: int) -> int:

@@ -70,10 +70,7 @@ class RowTypesTest(unittest.TestCase):
         for table, row_type in ROW_TYPES.items():
             with self.subTest(table.name):
                 hints = typing.get_type_hints(row_type)
-                self.assertEqual(
-                    [column.name for column in table.columns],
-                    [name for name in hints if name not in ADDED_BY_QUERIES],
-                )
+                self.assertEqual(set(table.columns.keys()), hints.keys() - ADDED_BY_QUERIES)
 
     def test_keys_that_are_no_columns_are_not_required(self):
         for table, row_type in ROW_TYPES.items():

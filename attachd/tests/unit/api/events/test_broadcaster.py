@@ -31,7 +31,9 @@ class BroadcasterTest(databases.DatabaseCase):
         self.addCleanup(lambda: end(self.broadcaster))
 
     def places(self, place, seconds=TIMEOUT):
-        return [item["revision"] for item in self.broadcaster.read_after(place, seconds).rows]
+        return [
+            item.row["revision"] for item in self.broadcaster.read_after(place, seconds).events
+        ]
 
     def test_read_after_returns_past_events_or_waits(self):
         add_event(3)
@@ -73,7 +75,9 @@ class BroadcasterTest(databases.DatabaseCase):
         add_event(2, project_id="q")
         with mock.patch.object(broadcaster, "PAGE_SIZE", 2):
             batch = self.broadcaster.read_after(0, TIMEOUT, "p")
-            self.assertEqual([attachment_id], [row["attachment_id"] for row in batch.rows])
+            self.assertEqual(
+                [attachment_id], [event.row["attachment_id"] for event in batch.events]
+            )
             self.assertEqual(6, batch.revision)
             self.assertEqual(2, self.broadcaster.read_after(0, TIMEOUT, "q").revision)
 
@@ -110,8 +114,8 @@ class BroadcasterTest(databases.DatabaseCase):
             lambda: self.assertEqual([], self.places(6, 0.02)) or self.broadcaster._last == 3
         )
         other = add_event()
-        (result,) = self.broadcaster.read_after(3, TIMEOUT).rows
-        self.assertEqual((4, other), (result["revision"], result["attachment_id"]))
+        (event,) = self.broadcaster.read_after(3, TIMEOUT).events
+        self.assertEqual((4, other), (event.row["revision"], event.row["attachment_id"]))
 
     def test_database_outage_is_survived(self):
         self.assertEqual([], self.places(0, 0))
