@@ -5,11 +5,12 @@ cliff's own needs the package bash-completion, and knows neither values nor zsh.
 """
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+import re
 import shlex
 from typing import Final
 
-from cliff import command
+from cliff import command, complete
 
 # bash expands the words of compgen -W, and would run $(COMMAND) in the name of a volume or a
 # directory: -W is for constants only. zsh has no mapfile.
@@ -57,6 +58,9 @@ _BY_ARGUMENT: Final = {
 }
 _LOCAL_VOLUMES: Final = "attachd local-list -f value -c Name"
 
+_OPTION: Final = re.compile(r"--?[a-z][\w-]*(?: (?:\{[^}]*\}|[\w|]+))?")
+"""An option in a line of usage, with its value."""
+
 
 class Complete(command.Command):
     """Print a function that completes the command line of attachd.
@@ -74,24 +78,29 @@ class Complete(command.Command):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         """Print the function."""
-        parsers = dict(self._parsers())
-        options = [line for name, parser in parsers.items() for line in _values(name, parser)]
-        words = [line for name, parser in parsers.items() for line in _words(name, parser)]
-        commands = shlex.quote(" ".join(parsers))
+        names = sorted(name for name, _entry in self.app.command_manager)
+        of_cliff = complete.CompleteCommand(self.app, argparse.Namespace())
+        actions = {name: of_cliff.get_actions([name]) for name in names}
+        options = [line for name in names for line in _values(name, actions[name])]
+        words = [
+            line for name in names for line in _words(name, actions[name], self._arguments(name))
+        ]
+        commands = shlex.quote(" ".join(names))
         lines = (_HEAD, f"  local names={commands}\n", _COMMAND, *options, _OPTIONS)
         first = '    " "*) values=$names;;\n'
         text = "".join((*lines, first, *words, _TAIL))
         self.app.stdout.write((_ZSH if parsed_args.shell == "zsh" else "") + text)
 
-    def _parsers(self) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-        for name, _entry in sorted(self.app.command_manager):
-            factory, _name, _words = self.app.command_manager.find_command([name])
-            yield name, factory(self.app, None).get_parser(name)
+    def _arguments(self, name: str) -> set[str]:
+        """Return the arguments of a command that are no options, as in its line of usage."""
+        factory, _name, _words = self.app.command_manager.find_command([name])
+        usage = factory(self.app, None).get_parser(name).format_usage()
+        return set(re.findall(r"\w+", _OPTION.sub("", " ".join(usage.split()))))
 
 
-def _values(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
+def _values(name: str, actions: Iterable[argparse.Action]) -> Iterator[str]:
     """Yield the cases of options that take one of several values."""
-    for action in parser._actions:  # noqa: SLF001 (argparse has no public way)
+    for action in actions:
         values = " ".join(map(str, action.choices or ())) or _BY_METAVAR.get(f"{action.metavar}")
         if action.metavar == "DIR":
             completion = _DIRECTORIES
@@ -99,18 +108,15 @@ def _values(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
             completion = f'COMPREPLY=( $(compgen -W "{values}" -- "$cur") )'
         else:
             continue
-        if action.option_strings:
-            pattern = "|".join(f'"{name} {option}"' for option in action.option_strings)
-            yield f"    {pattern}) {completion}; return;;\n"
+        pattern = "|".join(f'"{name} {option}"' for option in action.option_strings)
+        yield f"    {pattern}) {completion}; return;;\n"
 
 
-def _words(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
+def _words(name: str, actions: Iterable[argparse.Action], arguments: set[str]) -> Iterator[str]:
     """Yield the cases of words that are no value of an option."""
-    actions = parser._actions  # noqa: SLF001
     options = " ".join(option for action in actions for option in action.option_strings)
     yield f'    "{name} -"*) values="{options}";;\n'
-    metavars = {f"{action.metavar}" for action in actions if not action.option_strings}
-    found = [_BY_ARGUMENT[metavar] for metavar in metavars if metavar in _BY_ARGUMENT]
+    found = [listed for argument, listed in _BY_ARGUMENT.items() if argument in arguments]
     if name == "local-detach":
         found.append(_LOCAL_VOLUMES)
     if found:
