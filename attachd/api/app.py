@@ -310,12 +310,25 @@ class Dispatcher(pecan.core.ExplicitPecan):
         state: Any,
     ) -> None:
         """Take the response of the controller; pecan would inspect its signature first."""
-        state.response = controller(*args)
+        state.response = response = controller(*args)
+        if response.status_int == 200 and response.content_length == 0:  # noqa: PLR2004  HTTP
+            state.response = _EmptyResponse(response)
 
-    def _handle_empty_response_body(self, state: Any) -> None:
-        # Pecan turns a 200 without a body into a 204; clients expect the 200.
-        if state.response.status_int == 204:  # noqa: PLR2004  HTTP: no content type without content
-            state.response.content_type = None
+
+class _EmptyResponse:
+    """A response without a body as pecan sees it, which would turn its status 200 into a 204.
+
+    Clients expect the 200.
+    """
+
+    status_int = 0
+
+    def __init__(self, response: webob.Response) -> None:
+        self._response = response
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        """Send the response."""
+        return self._response(environ, start_response)
 
 
 class FaultMiddleware:

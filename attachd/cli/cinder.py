@@ -11,6 +11,7 @@ import sys
 from typing import Any, Final
 
 from cinderclient import shell_utils
+from cinderclient.contrib import noauth
 from keystoneauth1 import plugin
 from openstack import connection
 
@@ -82,8 +83,8 @@ def cloud(client: Any) -> connection.Connection:
     with readable_errors():
         endpoint = adapter.get_endpoint()
     session = adapter.session
-    if not hasattr(session.auth, "_discovery_cache"):
-        # cinderclient's plug-in for no authentication leaves out its parent's part.
+    if isinstance(session.auth, noauth.CinderNoAuthPlugin):
+        # It leaves out its parent's part.
         plugin.BaseAuthPlugin.__init__(session.auth)
     return connection.Connection(
         session=session,

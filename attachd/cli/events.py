@@ -131,7 +131,7 @@ class Steps(columns.FormattableColumn[list[dict[str, Any]]]):
         """Return them in a line."""
         return ", ".join(
             f"{step['name']} {step['seconds']}{' (failed)' if step['failed'] else ''}"
-            for step in self._value
+            for step in self.machine_readable()
         )
 
 

@@ -19,7 +19,7 @@ class Json(columns.FormattableColumn[Any]):
 
     def human_readable(self) -> str:
         """Return it as JSON."""
-        return json.dumps(self._value)
+        return json.dumps(self.machine_readable())
 
 
 def shown(values: Mapping[str, Any]) -> Shown:

@@ -86,7 +86,7 @@ class Endpoint(_VolumeMethods):
     target = messaging.Target(version=manager_api.VERSION)
 
     def __init__(self, backend: Backend) -> None:
-        self._host = backend.host
+        self.host = backend.host
         self._backend = backend
 
     @expected_errors
@@ -214,7 +214,7 @@ class Endpoint(_VolumeMethods):
         self, _context: RequestContext, hosts: list[str], prefix: str, level: str
     ) -> None:
         """See manager_api.set_log_levels(); processes of other backends receive it, too."""
-        if self._host in hosts:
+        if self.host in hosts:
             log_levels.change(prefix, level)
 
     @expected_errors

@@ -49,13 +49,15 @@ class Content(basic_message.Message):
             frame_args = _without_bad_key(bytes(frame_args))
         super().__init__(frame_method=frame_method, frame_args=frame_args)
 
-    def _load_properties(self, class_id: int, buf: bytes, offset: int) -> int:
+    def inbound_header(self, buf: bytes, offset: int = 0) -> int:
+        """Take the header: the size of the body, which amqp reads first, and the properties."""
         try:
-            loaded: int = super()._load_properties(class_id, buf, offset)
+            read: int = super().inbound_header(buf, offset)
         except Exception:  # noqa: BLE001  of any kind: it depends on what was sent
             self.properties = {}
+            self.ready = not self.body_size
             return offset
-        return loaded
+        return read
 
     def inbound_body(self, buf: bytes) -> None:
         """Take a part of the body."""

@@ -443,7 +443,7 @@ def _timed(method: Callable[P, R]) -> Callable[P, R]:
     def timed(*args: P.args, **kwargs: P.kwargs) -> R:
         if not metrics.is_enabled():
             return method(*args, **kwargs)
-        labels = getattr(args[0], "_host", "agents"), method.__name__
+        labels = getattr(args[0], "host", "agents"), method.__name__
         with metrics.timed(
             metrics.SERVED, metrics.SERVED_DURATION, *labels, outcome_of=_served_outcome
         ):

@@ -9,24 +9,12 @@ import types
 import unittest
 from unittest import mock
 
-from keystoneauth1 import plugin, token_endpoint
+from cinderclient.contrib import noauth
 from keystoneauth1 import session as sessions
+from keystoneauth1 import token_endpoint
 
 from attachd import exception
 from attachd.cli import cinder, options
-
-
-class Careless(plugin.BaseAuthPlugin):
-    """Built like cinderclient's plug-in for no authentication."""
-
-    def __init__(self):
-        pass
-
-    def get_endpoint(self, session, **kwargs):
-        return "http://127.0.0.1:8776/v3/p"
-
-    def get_headers(self, session, **kwargs):
-        return {"X-Auth-Token": "admin:p"}
 
 
 class OptionsTest(unittest.TestCase):
@@ -62,8 +50,9 @@ class CloudTest(unittest.TestCase):
         self.assertEqual("http://127.0.0.1:8776/v3/p", cloud.config.get_endpoint("block-storage"))
 
     def test_cloud_without_authentication_has_discovery_cache(self):
-        client = self.client(Careless())
-        cloud = cinder.cloud(client)
+        plugin = noauth.CinderNoAuthPlugin("u", "p", endpoint="http://127.0.0.1:8776/v3")
+        self.assertFalse(hasattr(plugin, "_discovery_cache"), "cinderclient has mended it")
+        cloud = cinder.cloud(self.client(plugin))
         self.assertEqual({}, cloud.session.auth._discovery_cache)
 
 

@@ -74,7 +74,7 @@ class ContentTest(unittest.TestCase):
 
     def test_names_of_amqp_exist(self):
         self.assertTrue(hasattr(method_framing, "Message"))
-        for name in ("_load_properties", "inbound_body"):
+        for name in ("inbound_header", "inbound_body"):
             self.assertTrue(hasattr(basic_message.Message, name), name)
 
 
