@@ -8,14 +8,19 @@ needs an environment with the tests' libraries.
 
 import argparse
 import ast
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 import configparser
+import functools
+import importlib
+import inspect
 import io
 from pathlib import Path
 import re
 import subprocess
 import sys
+import textwrap
 import tokenize
+from types import ModuleType
 
 TOP = Path(__file__).resolve().parent.parent
 PACKAGE = TOP / "attachd"
@@ -27,8 +32,12 @@ SMALL_MODULE = 50
 PRONOUNS = re.compile(r"\b(?:who|what)ever\b|\b(?:no|some|any|every)body\b", re.IGNORECASE)
 """Words that hide the actor."""
 
-DOCUMENTED = frozenset({"_asdict", "_exit", "_fields", "_mapping", "_replace"})
-"""Names with an underscore that the documentation of Python and SQLAlchemy describes."""
+DOCUMENTED = frozenset({"_asdict", "_exit", "_fields", "_mapping", "_replace", "_upgrade_checks"})
+"""Names with an underscore that the documentation of Python, SQLAlchemy and oslo.upgradecheck
+describes."""
+
+ACCESSORS = frozenset({"getattr", "setattr", "hasattr", "delattr"})
+"""Functions that take the name of an attribute as text."""
 
 WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
 
@@ -112,22 +121,6 @@ def _is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__") and name not in DOCUMENTED
 
 
-def _own_private_names() -> frozenset[str]:
-    """Return the private names that attachd itself defines anywhere."""
-    names: set[str] = set()
-    for path in product_files():
-        for node in ast.walk(ast.parse(path.read_bytes())):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                names.add(node.name)
-            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                names.add(node.id)
-            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-                names.add(node.attr)
-            elif isinstance(node, ast.ImportFrom | ast.Import):
-                names.update(alias.asname for alias in node.names if alias.asname)
-    return frozenset(filter(_is_private, names))
-
-
 def _private_imports(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
     module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
     for alias in node.names:
@@ -136,42 +129,102 @@ def _private_imports(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
             yield name
 
 
-def _foreign_modules(tree: ast.AST) -> set[str]:
-    """Return the names under which a module imports what is not attachd's."""
+def _private_attributes(node: ast.Attribute) -> Iterator[str]:
+    """Yield a private attribute of an object other than ``self``: ruff refuses attachd's own."""
+    if _is_private(node.attr) and ast.unparse(node.value) not in {"self", "cls", "super()"}:
+        yield ast.unparse(node)
+
+
+def _private_texts(node: ast.Call, constants: dict[str, ast.expr]) -> Iterator[str]:
+    """Yield a private name that is given as text to getattr() and the like."""
+    if not (isinstance(node.func, ast.Name) and node.func.id in ACCESSORS):
+        return
+    name = node.args[1]
+    name = constants.get(name.id, name) if isinstance(name, ast.Name) else name
+    if isinstance(name, ast.Constant) and _is_private(str(name.value)):
+        yield f"{node.func.id}(..., {name.value!r})"
+
+
+def _constants(tree: ast.Module) -> dict[str, ast.expr]:
+    """Return the values of a module's constants by name."""
+    found: dict[str, ast.expr] = {}
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
+            found |= {item.id: node.value for item in targets if isinstance(item, ast.Name)}
+    return found
+
+
+@functools.cache
+def _private_parts(kind: type) -> set[str]:
+    """Return the private names that a class of a library and its bases define."""
     names: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and not (node.module or "").startswith("attachd"):
-            names.update(alias.asname or alias.name for alias in node.names)
-        elif isinstance(node, ast.Import):
-            foreign = [alias for alias in node.names if not alias.name.startswith("attachd")]
-            names.update(alias.asname or alias.name.partition(".")[0] for alias in foreign)
-    return names
+    for item in kind.__mro__:
+        if item.__module__.partition(".")[0] in {"attachd", "builtins", "typing", "abc"}:
+            continue
+        names |= {*vars(item)}
+        try:
+            tree = ast.parse(textwrap.dedent(inspect.getsource(item)))
+        except (OSError, TypeError):  # it is not written in Python
+            continue
+        names |= {
+            node.attr
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self"
+        }
+    return set(filter(_is_private, names))
 
 
-def _root(node: ast.expr) -> str:
-    """Return the first name of ``a.b.c``, "" where it begins otherwise."""
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
+def _resolve(module: ModuleType, expression: ast.expr) -> object:
+    """Return what a base of a class is: a name, also one with a dot, or with type arguments."""
+    if isinstance(expression, ast.Subscript):
+        return _resolve(module, expression.value)
+    if isinstance(expression, ast.Attribute):
+        return getattr(_resolve(module, expression.value), expression.attr, None)
+    return getattr(module, expression.id, None) if isinstance(expression, ast.Name) else None
+
+
+def _private_inheritance(node: ast.ClassDef, module: ModuleType) -> Iterator[tuple[int, str]]:
+    """Yield the private names of a library's class that a subclass uses or overrides."""
+    names: set[str] = set()
+    for base in node.bases:
+        kind = _resolve(module, base)
+        names |= _private_parts(kind) if isinstance(kind, type) else set()
+    for item in ast.walk(node):
+        name = ""
+        if isinstance(item, ast.FunctionDef):
+            name = item.name
+        elif isinstance(item, ast.Name) and isinstance(item.ctx, ast.Store):
+            name = item.id
+        elif isinstance(item, ast.Attribute) and ast.unparse(item.value) in {"self", "super()"}:
+            name = item.attr
+        if name in names and isinstance(item, ast.FunctionDef | ast.Name | ast.Attribute):
+            yield item.lineno, f"{node.name}({', '.join(map(ast.unparse, node.bases))}).{name}"
 
 
 def private_names() -> list[str]:
-    """Return the uses of private names of libraries: imports and attributes."""
-    own = _own_private_names()
+    """Return the uses of private names of libraries.
+
+    They are imports, attributes, also by a name given as text, and what a class uses or overrides
+    of its bases.
+    """
     uses = []
     for path in product_files():
         tree = ast.parse(path.read_bytes())
-        foreign = _foreign_modules(tree)
+        constants = _constants(tree)
+        module = ".".join(path.relative_to(TOP).with_suffix("").parts)
+        found: list[tuple[int, str]] = []
         for node in ast.walk(tree):
-            names: Iterable[str]
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                names = _private_imports(node)
-            elif isinstance(node, ast.Attribute) and _is_private(node.attr):
-                is_foreign = _root(node) in foreign or node.attr not in own
-                names = [ast.unparse(node)] if is_foreign else []
-            else:
-                continue
-            uses += [f"{path.relative_to(TOP)}:{node.lineno}: {name}" for name in names]
+            if isinstance(node, ast.ClassDef) and node.bases:
+                found += _private_inheritance(node, importlib.import_module(module))
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                found += [(node.lineno, name) for name in _private_imports(node)]
+            elif isinstance(node, ast.Attribute):
+                found += [(node.lineno, name) for name in _private_attributes(node)]
+            elif isinstance(node, ast.Call):
+                found += [(node.lineno, name) for name in _private_texts(node, constants)]
+        uses += [f"{path.relative_to(TOP)}:{line}: {name}" for line, name in sorted(found)]
     return uses
 
 
