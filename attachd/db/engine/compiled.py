@@ -20,6 +20,9 @@ from sqlalchemy.sql.compiler import SQLCompiler
 LOG = logging.getLogger("sqlalchemy.engine.Engine.attachd")
 """The logger of SQLAlchemy for the statements of attachd's engines."""
 
+_FAILURE: Final = "attachd_failure"
+"""The execution option that holds the error of a statement."""
+
 Row = dict[str, Any]
 Statement = sa.Select[Any] | sa.Insert | sa.Update | sa.Delete
 Listener = TypeVar("Listener", bound=Callable[..., Any])
@@ -63,7 +66,8 @@ class CompiledStatement:
             raise sa.exc.InvalidRequestError(f"There is no transaction for {text.sql}")
         if (listeners := _listeners(connection)) is None:
             return connection.execute(self.statement, dict(values)).rowcount
-        return _execute(connection, text, values, listeners).matched
+        arguments = self._arguments(connection, text, values)
+        return _execute(connection, text, arguments, listeners).matched
 
     def fetch_one(self, connection: sa.Connection, values: Mapping[str, Any]) -> Row | None:
         """Execute the statement and return the first row by column names; None: there is none.
@@ -81,16 +85,28 @@ class CompiledStatement:
         if (listeners := _listeners(connection)) is None:
             result = connection.execute(self.statement, dict(values))
             return [dict(row._mapping) for row in result]
+        arguments = self._arguments(connection, text, values)
         return [
             {
                 name: read(value) if read else value
                 for (name, read), value in zip(text.columns, row, strict=True)
             }
-            for row in _execute(connection, text, values, listeners).rows
+            for row in _execute(connection, text, arguments, listeners).rows
         ]
 
     def _text(self, connection: sa.Connection, values: Mapping[str, Any]) -> "_CompiledText":
         return _compile(self.statement, connection.dialect, tuple(values))
+
+    def _arguments(
+        self, connection: sa.Connection, text: "_CompiledText", values: Mapping[str, Any]
+    ) -> Any:
+        """Return the values in the form that the driver takes."""
+        try:
+            return text.arguments(values)
+        except Exception:
+            # For an error in the words of SQLAlchemy.
+            connection.execute(self.statement, dict(values))
+            raise
 
 
 class _Bind(NamedTuple):
@@ -195,38 +211,52 @@ def _listeners(connection: sa.Connection) -> Sequence[Callable[..., Any]] | None
 def _execute(
     connection: sa.Connection,
     text: _CompiledText,
-    values: Mapping[str, Any],
+    arguments: Any,
     listeners: Sequence[Callable[..., Any]],
 ) -> _Executed:
-    try:
-        arguments = text.arguments(values)
-    except Exception as error:  # noqa: BLE001  as SQLAlchemy does
-        _raise_translated(connection, error, text.sql, dict(values), None)
     for listener in listeners:
         listener(connection, None, text.sql, arguments, None, False)
     if LOG.isEnabledFor(logging.INFO):
         LOG.info("%s", text.sql)
     lent = connection.connection
-    cursor = None
     try:
         cursor = lent.cursor()
         cursor.execute(text.sql, arguments)
         result = _Executed(cursor.rowcount, cursor.fetchall() if text.columns else ())
         cursor.close()
     except BaseException as error:  # noqa: BLE001  as SQLAlchemy does: the connection is lost
-        # An error that is not the driver's stays as it is.
-        known = isinstance(error, connection.dialect.loaded_dbapi.Error)
-        _raise_translated(connection, error, text.sql if known else None, arguments, cursor)
+        _raise_translated(connection, error, text.sql, arguments)
     return result
 
 
 def _raise_translated(
-    connection: sa.Connection, error: BaseException, sql: str | None, arguments: Any, cursor: Any
+    connection: sa.Connection, error: BaseException, sql: str, arguments: Any
 ) -> NoReturn:
-    """Raise what SQLAlchemy, with oslo.db's listener, makes of an error.
+    """Raise what SQLAlchemy, with oslo.db's listener, makes of an error of the driver.
 
-    If the connection is lost, its pool is informed.
+    If the connection is lost, its pool is informed.  SQLAlchemy has no function for that: it
+    begins to execute the statement once more, and :func:`raise_failure` ends that with the error.
     """
-    connection._handle_dbapi_exception(  # noqa: SLF001  pinned by tests/unit/db/engine/test_compiled.py
-        error, sql, arguments, cursor, None
-    )
+    try:
+        connection.exec_driver_sql(
+            sql,
+            arguments if isinstance(arguments, dict) else tuple(arguments),
+            execution_options={_FAILURE: error},
+        )
+    except Exception as translated:
+        raise translated from error
+    raise error
+
+
+def raise_failure(_cursor: Any, _sql: str, _arguments: Any, context: Any) -> None:
+    """Raise the error of a compiled statement; a listener to ``do_execute`` of each engine."""
+    if is_failure(context):
+        raise context.execution_options[_FAILURE]
+
+
+def is_failure(context: Any) -> bool:
+    """Return whether nothing is executed: an error of a compiled statement is translated.
+
+    :param context: of SQLAlchemy; None: a compiled statement
+    """
+    return context is not None and _FAILURE in context.execution_options

@@ -38,7 +38,7 @@ from attachd import exception
 from attachd.conf import CONF
 from attachd.db import models
 from attachd.db.engine import timeouts
-from attachd.db.engine.compiled import without_context
+from attachd.db.engine.compiled import is_failure, raise_failure, without_context
 from attachd.db.engine.timeouts import Timeouts
 from attachd.linux.boot import boot_clock
 
@@ -128,6 +128,7 @@ def _create_engine(options: Options, limits: Timeouts | None, arguments: Argumen
     # oslo.db's other listeners are about savepoints, which attachd does not use. An engine that
     # has a listener for errors only spends a twentieth less on a request.
     sa.event.listen(engine, "handle_error", exc_filters.handler, retval=True)
+    sa.event.listen(engine, "do_execute", raise_failure)
     statements = _session_statements(dialect, options)
     if limits:
         statements += timeouts.session_statements(dialect, limits)
@@ -261,10 +262,17 @@ class _Engines:
 
     @without_context
     def _count_statement(
-        self, _connection: Any, _cursor: Any, statement: str, arguments: Any, *_: Any
+        self,
+        _connection: Any,
+        _cursor: Any,
+        statement: str,
+        arguments: Any,
+        context: Any,
+        _many: bool,  # noqa: FBT001  SQLAlchemy's
     ) -> tuple[str, Any]:
-        with self.lock:
-            self.statements += 1
+        if not is_failure(context):
+            with self.lock:
+                self.statements += 1
         return statement, arguments
 
     def _count_commit(self, _connection: Any) -> None:
