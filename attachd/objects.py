@@ -270,9 +270,7 @@ class Attachment(AttachdObject):
     """
 
     # 1.0: Initial version
-    # 1.1: move_from
-    VERSION = "1.1"
-    ADDED = MappingProxyType({"move_from": "1.1"})
+    VERSION = "1.0"
 
     fields = {
         "id": fields.StringField(),
@@ -472,7 +470,7 @@ def service_uuid(backend: str) -> str:
 
 Manifest = tuple[tuple[str, str], ...]
 
-_RAISED = {"1.0": {"Attachment": "1.0", "Volume": "1.0"}, "1.6": {"Attachment": "1.1"}}
+_RAISED = {"1.0": {"Attachment": "1.0", "Volume": "1.0"}}
 """With which versions of the contract (manager_api) came which of the objects."""
 
 

@@ -14,6 +14,6 @@ OPTIONS = [
         ignore_case=False,
         help="The version of the RPC contract that is spoken to managers, such as 1.0; objects go "
         "in the versions that belong to it. auto: of each backend, the oldest that its managers "
-        "report. Name a version while managers of a release run that does not report one.",
+        "report.",
     ),
 ]

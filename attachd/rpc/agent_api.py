@@ -8,7 +8,6 @@ forged does no harm.
 Version history of the contract:
 
 * 1.0: reconcile
-* 2.0: reconcile is a cast in the virtual host of the agents; agents answer nothing
 """
 
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.rpc import agent_transport, path_check
 
-VERSION = "2.0"
+VERSION = "1.0"
 
 
 def reconcile(context: RequestContext, host: str, attachment_id: str) -> None:

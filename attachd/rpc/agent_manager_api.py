@@ -7,16 +7,6 @@ the connections of that host, and reports what it has connected.
 Version history of the contract:
 
 * 1.0: report, desired_state, connected, connect_failed, disconnected, detach_refused
-* 2.0: the same, in the virtual host of the agents; each host gets the secrets of a connection
-  until it has reported the device
-* 2.1: a report may have the boot id of the host
-* 2.2: a report may say that the agent stops writers without a lease; it gets the lease, or the
-  answer that its host is fenced
-* 2.3: a report may have the lease that the agent holds
-* 2.4: a device of a report may have its paths and its last I/O error
-* 2.5: a report may have a token and the id of the machine, and each other call the process that
-  has sent the report
-* 3.0: each report has all of its fields, and each other call the process
 """
 
 from collections.abc import Iterator
@@ -34,7 +24,7 @@ from attachd.rpc.path_check import PathCut
 
 LOG = logging.getLogger(__name__)
 
-VERSION = "3.0"
+VERSION = "1.0"
 
 TIMEOUT = 30
 """Seconds that an agent waits for an answer: the service only reads and writes a few rows.

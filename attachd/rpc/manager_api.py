@@ -3,16 +3,10 @@
 
 Version history of the contract:
 
-* 1.0: attach, attach_exclusive, detach, force_detach, process_pending, initialize_connection,
-  terminate_connections, create_volume, delete_volume, extend_volume, set_log_levels,
-  get_log_levels
-* 1.1: check_attach
-* 1.2: compare_exports
-* 1.3: manage_volume, unmanage_volume, list_manageable, get_manageable
-* 1.4: get_reservation
-* 1.5: fence
-* 1.6: finish_move; Attachment 1.1
-* 1.7: attach, attach_exclusive and initialize_connection with key_id
+* 1.0: attach, attach_exclusive, check_attach, detach, force_detach, fence, finish_move,
+  process_pending, initialize_connection, terminate_connections, compare_exports,
+  get_reservation, create_volume, delete_volume, extend_volume, manage_volume, unmanage_volume,
+  list_manageable, get_manageable, set_log_levels, get_log_levels
 
 A manager of an older release is called in its own version (versions.py).  An argument that
 it does not have is left out if it is empty; otherwise the request is refused until the manager is
@@ -32,23 +26,9 @@ from attachd.objects import Attachment, Volume
 from attachd.rpc import bulkheads, versions
 from attachd.rpc.versions import IntroducedIn, VersionedManagerClient, map_rpc_errors
 
-VERSION = "1.7"
+VERSION = "1.0"
 
-_INTRODUCED: Final[Mapping[str, IntroducedIn]] = {
-    "check_attach": IntroducedIn("1.1"),
-    "compare_exports": IntroducedIn("1.2"),
-    **dict.fromkeys(
-        ("manage_volume", "unmanage_volume", "list_manageable", "get_manageable"),
-        IntroducedIn("1.3"),
-    ),
-    "get_reservation": IntroducedIn("1.4"),
-    "fence": IntroducedIn("1.5"),
-    "finish_move": IntroducedIn("1.6"),
-    **dict.fromkeys(
-        ("attach", "attach_exclusive", "initialize_connection"),
-        IntroducedIn(arguments={"key_id": "1.7"}),
-    ),
-}
+_INTRODUCED: Final[Mapping[str, IntroducedIn]] = {}
 """Methods that version 1.0 did not have, and methods with arguments that it did not have."""
 
 
@@ -110,22 +90,16 @@ def _connect(
     denied_rule: str | None,
 ) -> Connected:
     with _call_slot(context, attachment.backend, attachment.volume_id, attachment.id):
-        manager = _manager(attachment.backend)
-        answer = manager.call(
+        answer = _manager(attachment.backend).call(
             context,
             method,
             attachment_id=attachment.id,
             volume_id=attachment.volume_id,
             connector=connector,
             denied_rule=denied_rule,
-            key_id=_key_id(manager),
+            key_id=encryption.first_key_id(),
         )
     return _decrypted(answer)
-
-
-def _key_id(manager: VersionedManagerClient) -> str | None:
-    """Return the key for the answer to a connect; None: there is none, or managers lack 1.7."""
-    return encryption.first_key_id() if manager.understands("1.7") else None
 
 
 def _decrypted(answer: Mapping[str, Any]) -> Connected:
@@ -310,14 +284,13 @@ def initialize_connection(
     :raises Unavailable: the message could not be sent, or too many calls wait for the backend
     """
     with _call_slot(context, volume.backend, volume.id):
-        manager = _manager(volume.backend)
-        answer = manager.call(
+        answer = _manager(volume.backend).call(
             context,
             "initialize_connection",
             volume=volume,
             connector=connector,
             denied_rule=denied_rule,
-            key_id=_key_id(manager),
+            key_id=encryption.first_key_id(),
         )
     return _decrypted(answer)
 

@@ -66,10 +66,6 @@ class VersionedManagerClient:
         """Cast to a method; raises Unavailable if the manager lacks it."""
         self._client.cast(context, method, **self._understood(method, arguments))
 
-    def understands(self, version: str) -> bool:
-        """Return whether all receivers understand a version of the contract."""
-        return self._client.can_send_version(version)
-
     def _understood(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
         since = self._since.get(method, IntroducedIn())
         self._check(since.method)

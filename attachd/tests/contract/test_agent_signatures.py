@@ -110,8 +110,7 @@ class AgentContractTest(_Contract, unittest.TestCase):
     MODULE: ClassVar = agent_api
     ENDPOINT: ClassVar = Endpoint
     FINGERPRINTS: ClassVar = {
-        "1.0": "87604b0cc586cab795bd7f30670baaf1",
-        "2.0": "4297e33517f25b603a28a53e4b0d9fbe",
+        "1.0": "4297e33517f25b603a28a53e4b0d9fbe",
     }
     SENDING: ClassVar = {
         "reconcile": ("cast", (CONTEXT, "compute-1", "a")),
@@ -132,14 +131,7 @@ class AgentManagerContractTest(_Contract, unittest.TestCase):
         agent_manager_api.DesiredState,
     )
     FINGERPRINTS: ClassVar = {
-        "1.0": "fac3a33f65b97d7a349fef6baa17d318",
-        "2.0": "ea829f4656183b34fdafdcc08c45f45b",
-        "2.1": "ddccf7a551f937c78ca022d6b2f4ab56",
-        "2.2": "03e97a38408ce7e4b338275ad2411427",
-        "2.3": "af9154a333f7a91ff677f4a8b199c000",
-        "2.4": "41c7f895bdb875f440ea1b65161e9bb4",
-        "2.5": "32ad0a4df63d703b7bddac60423765bd",
-        "3.0": "82ab668545d5707101987573716eee32",
+        "1.0": "82ab668545d5707101987573716eee32",
     }
     SENDING: ClassVar = {
         "report": ("call", (CREDENTIALS, REPORT)),

@@ -187,7 +187,7 @@ class OlderManagersTest(_RpcCase):
     def setUp(self):
         super().setUp()
         introduced = {
-            "attach": IntroducedIn(arguments={"denied_rule": "1.3", "key_id": "1.7"}),
+            "attach": IntroducedIn(arguments={"denied_rule": "1.3", "key_id": "1.2"}),
             "detach": IntroducedIn(arguments={"states": "1.2"}),
             "initialize_connection": IntroducedIn("1.1", {"denied_rule": "1.3", "key_id": "1.7"}),
             "set_log_levels": IntroducedIn("1.2"),
