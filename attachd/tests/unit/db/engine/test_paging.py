@@ -29,7 +29,7 @@ class PagesTest(databases.DatabaseCase):
         visible = [] if project is None else [V.c.project_id == project]
         with session.reader() as connection:
             statement = sa.select(V.c.id).where(*visible)
-            found = paging.fetch_page(connection, statement, V, visible, paging.Page(**page))
+            found = paging.fetch_page(connection, statement, V, visible, paging.Page(**page), dict)
         return [row["id"] for row in found]
 
     def test_page_is_newest_first_then_by_id(self):
@@ -39,7 +39,7 @@ class PagesTest(databases.DatabaseCase):
         index = paging.order_index(V, {}, paging.Page(4), ())
         page = paging.Page(4, marker="06")
         with session.reader() as connection:
-            found = paging.fetch_page(connection, sa.select(V.c.id), V, [], page, index)
+            found = paging.fetch_page(connection, sa.select(V.c.id), V, [], page, dict, index)
         self.assertEqual(["05", "04", "03", "02"], [row["id"] for row in found])
 
     def test_walk_over_pages_finds_each_item_once(self):
