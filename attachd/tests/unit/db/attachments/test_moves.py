@@ -86,7 +86,6 @@ class EndsTest(unittest.TestCase):
         self.assertFalse(rows.may_write(destination(move_from=None)))
         self.assertTrue(rows.may_write(destination(move_from=None, mode="rw")))
 
-
     def test_move_is_open_while_both_ends_are_there(self):
         self.assertTrue(moves.has_open_move([destination(), source(id="x"), source()]))
         for found in ([], [source()], [destination()], [destination(), source(id="x")]):
