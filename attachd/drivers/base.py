@@ -11,10 +11,10 @@ rules make the rest possible:
   ``final=True`` only when the request surely had no effect and left nothing behind; in doubt
   it is ``final=False``, and the manager undoes or retries.  If the backend is away or does not
   answer, it is a :class:`attachd.exception.BackendUnreachable`: callers are asked to repeat.
-* **Fenced.**  Immediately before each single change at the backend, be it a command, a file or a
-  row, a driver calls :func:`attachd.drivers.base.check_fencing`, and lets its exception through
-  without changing anything more: another process may work on the volume.  Reads need no check,
-  and :meth:`Driver.setup` needs none.
+* **As the owner.**  Immediately before each single change at the backend, be it a command, a file
+  or a row, a driver calls :func:`attachd.drivers.base.check_still_owner`, and lets its exception
+  through without changing anything more: another process may work on the volume.  Reads need no
+  check, and :meth:`Driver.setup` needs none.
 
 The manager never runs two methods on the same volume at the same time, unless the driver declares
 :attr:`Driver.PARALLEL_GRANTS`; methods on different volumes run in parallel, so a driver locks
@@ -470,22 +470,22 @@ class Driver(abc.ABC):
         return ""
 
 
-# Fencing.  A process that was suspended, or cut off from the database, may have been declared
+# Ownership.  A process that was suspended, or cut off from the database, may have been declared
 # dead: then another one works on its volume.  When the process continues in the middle of a
 # driver's method, the check stops it.  The manager installs the check, and a driver calls it:
 #
-#     base.check_fencing()
+#     base.check_still_owner()
 #     self._control.new_target(name)
 
 _check: contextvars.ContextVar[Callable[[], None] | None] = contextvars.ContextVar(
-    "fencing", default=None
+    "ownership", default=None
 )
 
 _liveness_fds: set[int] = set()
 
 
-def check_fencing() -> None:
-    """Check that the operation of this thread may still change the backend.
+def check_still_owner() -> None:
+    """Check that the process still owns the operation of this thread, and may change the backend.
 
     :raises BackendError: never final: earlier changes may have had effect
     """
@@ -494,8 +494,8 @@ def check_fencing() -> None:
 
 
 @contextlib.contextmanager
-def fencing_scope(check_allowed: Callable[[], None]) -> Iterator[None]:
-    """Install a check for the block, in this thread.
+def ownership(check_allowed: Callable[[], None]) -> Iterator[None]:
+    """Install the check of the ownership for the block, in this thread.
 
     :param check_allowed: raises BackendError if changes are not allowed any more
     """

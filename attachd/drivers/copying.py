@@ -53,14 +53,14 @@ def copy(reading: int, writing: int, source: str, limit: int) -> None:
     if not _clone(reading, writing):
         _copy_until_stable(source, reading, writing, limit)
     if os.fstat(writing).st_size > limit:
-        base.check_fencing()
+        base.check_still_owner()
         os.ftruncate(writing, limit)
     os.fsync(writing)
 
 
 def _clone(reading: int, writing: int) -> bool:
     """Share the blocks; False if the file system cannot."""
-    base.check_fencing()
+    base.check_still_owner()
     try:
         fcntl.ioctl(writing, _FICLONE, reading)
     except OSError as error:
@@ -75,7 +75,7 @@ def _copy_until_stable(source: str, reading: int, writing: int, limit: int) -> N
         before = _rested(reading)
         if before is None:
             continue
-        base.check_fencing()
+        base.check_still_owner()
         os.ftruncate(writing, 0)
         size = min(before.size, limit)
         os.ftruncate(writing, size)
@@ -130,7 +130,7 @@ def _copy_data(reading: int, writing: int, size: int) -> None:
 
 def _copy_chunk(reading: int, writing: int, start: int, length: int) -> int:
     """Copy some bytes, within the file system if it can; returns how many."""
-    base.check_fencing()
+    base.check_still_owner()
     try:
         return os.copy_file_range(reading, writing, length, start, start)
     except OSError as error:
@@ -139,5 +139,5 @@ def _copy_chunk(reading: int, writing: int, start: int, length: int) -> int:
     chunk = os.pread(reading, length, start)
     if chunk == bytes(len(chunk)):  # a file system without SEEK_DATA shows no holes
         return len(chunk)
-    base.check_fencing()
+    base.check_still_owner()
     return os.pwrite(writing, chunk, start)

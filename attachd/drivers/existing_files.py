@@ -102,7 +102,7 @@ class ExistingFiles(existing.ExistingObjects):
         existing.check_usable("file", found, size)
         with self._volumes.opened(self.folder / reference[existing.KEY], os.O_RDWR) as descriptor:
             sparse.grow(descriptor, size)
-            base.check_fencing()
+            base.check_still_owner()
             self._tree.link(descriptor, path)
 
     def _remove_former_name(self, reference: Mapping[str, str], path: Path) -> None:
@@ -110,7 +110,7 @@ class ExistingFiles(existing.ExistingObjects):
         file = self.folder / reference[existing.KEY]
         former, volume = self._tree.stat(file), self._tree.stat(path)
         if former is not None and volume is not None and os.path.samestat(former, volume):
-            base.check_fencing()
+            base.check_still_owner()
             self._tree.unlink(file)
 
     def unmanage(self, volume: base.VolumeRef) -> None:
@@ -121,7 +121,7 @@ class ExistingFiles(existing.ExistingObjects):
             if self._tree.stat(path) is not None:
                 if self._tree.stat(file) is not None:
                     raise exception.BackendError(f"There is another file {file}.", final=True)
-                base.check_fencing()
+                base.check_still_owner()
                 self._tree.rename(path, file)
                 self._tree.sync(self.folder)
         self._volumes.delete(volume.id)  # an incomplete copy, and the name on disk

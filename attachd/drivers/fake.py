@@ -67,7 +67,7 @@ class _Objects(abilities.ManageExisting):
     def manage(self, volume: base.VolumeRef, reference: Mapping[str, str]) -> dict[str, Any]:
         """Make a volume of an object."""
         self._perform(Call("manage", volume.id))
-        base.check_fencing()
+        base.check_still_owner()
         if volume.id not in self._sizes and self.existing.pop(reference[existing.KEY], 0) == 0:
             raise exception.BackendError("There is no such object.", final=True)
         self._sizes.setdefault(volume.id, volume.size_gib)
@@ -78,7 +78,7 @@ class _Objects(abilities.ManageExisting):
         self._perform(Call("unmanage", volume.id))
         if self._granted.get(volume.id):
             raise exception.BackendError(f"Volume {volume.id} is still exported.", final=True)
-        base.check_fencing()
+        base.check_still_owner()
         if size := self._sizes.pop(volume.id, 0):
             self.existing[_object_name(volume.id)] = size * 2**30
 
@@ -162,14 +162,14 @@ class FakeDriver(
     def create(self, volume: base.VolumeRef) -> dict[str, Any]:
         """Record the size."""
         self._perform(Call("create", volume.id))
-        base.check_fencing()
+        base.check_still_owner()
         self._sizes.setdefault(volume.id, volume.size_gib)
         return {}
 
     def clone(self, volume: base.VolumeRef, source: base.VolumeRef) -> dict[str, Any]:
         """Record the size."""
         self._perform(Call("clone", volume.id, others=(source.id,)))
-        base.check_fencing()
+        base.check_still_owner()
         self._sizes.setdefault(volume.id, volume.size_gib)
         return {}
 
@@ -178,7 +178,7 @@ class FakeDriver(
         self._perform(Call("delete", volume.id))
         if self._granted.get(volume.id):
             raise exception.BackendError(f"Volume {volume.id} is still exported.", final=True)
-        base.check_fencing()
+        base.check_still_owner()
         self._sizes.pop(volume.id, None)
 
     def extend(
@@ -186,7 +186,7 @@ class FakeDriver(
     ) -> None:
         """Record the larger size."""
         self._perform(Call("extend", volume.id, others=_ids(exports)))
-        base.check_fencing()
+        base.check_still_owner()
         self._sizes[volume.id] = max(size_gib, self._sizes.get(volume.id, 0))
 
     def grant(self, volume: base.VolumeRef, export: base.Export) -> base.ConnectionInfo:
@@ -195,7 +195,7 @@ class FakeDriver(
         :returns: ``data`` names the volume, the attachment and the mode
         """
         self._perform(Call("grant", volume.id, export.attachment_id))
-        base.check_fencing()
+        base.check_still_owner()
         with self._mutex:
             self._granted.setdefault(volume.id, {})[export.attachment_id] = export.mode
         data = {
@@ -264,10 +264,10 @@ class FakeDriver(
         with self._mutex:
             granted = self._granted.get(volume_id, {})
             for attachment_id in attachment_ids:
-                base.check_fencing()
+                base.check_still_owner()
                 granted.pop(attachment_id, None)
             if not granted:
-                base.check_fencing()
+                base.check_still_owner()
                 self._granted.pop(volume_id, None)
 
     def restart(self) -> None:

@@ -224,7 +224,7 @@ class FileDriver(
         link = self._link(volume, export)
         with sparse.map_os_errors(f"Volume {volume.id} could not be withdrawn"):
             loop.detach(link)
-            base.check_fencing()
+            base.check_still_owner()
             name = self._devices / link.name
             # Without loop devices the directory need not be readable for this process.
             if os.path.lexists(name):
@@ -322,11 +322,11 @@ class FileDriver(
             for other in self._devices.iterdir():
                 # Its device was freed by another program, and reused for this one.
                 if _leads_to(other, device):
-                    base.check_fencing()
+                    base.check_still_owner()
                     other.unlink(missing_ok=True)
-            base.check_fencing()
+            base.check_still_owner()
             name.unlink(missing_ok=True)
-            base.check_fencing()
+            base.check_still_owner()
             name.symlink_to(device)
         return name
 

@@ -65,9 +65,9 @@ class LinkedFiles(sparse.SparseFiles):
         """
         path = self.link_path(volume_id, attachment_id)
         file = self.existing(volume_id)
-        base.check_fencing()
+        base.check_still_owner()
         self.tree.make_folder(path.parent, 0o700)
-        base.check_fencing()
+        base.check_still_owner()
         with self.opened(file, os.O_RDONLY) as descriptor:
             self.tree.link(descriptor, path)
         return path
@@ -79,9 +79,9 @@ class LinkedFiles(sparse.SparseFiles):
 
     def unlink(self, path: Path) -> None:
         """Remove a link, and its directory with the last one."""
-        base.check_fencing()
+        base.check_still_owner()
         self.tree.unlink(path)
-        base.check_fencing()
+        base.check_still_owner()
         # The directory stays while others have their links in it.
         with contextlib.suppress(OSError):
             self.tree.remove_folder(path.parent)
@@ -113,7 +113,7 @@ class LinkedFiles(sparse.SparseFiles):
                 raise exception.BackendError(
                     f"Volume {folder.name} is still exported: {_describe(found)}.", final=True
                 )
-            base.check_fencing()
+            base.check_still_owner()
             self.tree.remove_folder(folder)
 
 

@@ -99,13 +99,13 @@ def attach(file: int, backing: Path, mode: base.AccessMode) -> LoopDevice:
     :param file: its descriptor; one that is open for reading makes a device of the mode "ro"
     :param backing: the path under which it was opened
     """
-    path = loops.configure(file, backing, base.check_fencing)
+    path = loops.configure(file, backing, base.check_still_owner)
     return LoopDevice(path, mode, closing=False)
 
 
 def refresh(device: LoopDevice) -> None:
     """Update the size of a device to that of its file."""
-    loops.set_capacity(device.path, base.check_fencing)
+    loops.set_capacity(device.path, base.check_still_owner)
 
 
 def detach(backing: Path, modes: Collection[base.AccessMode] = ("rw", "ro")) -> None:
@@ -134,7 +134,7 @@ def _clear(device: LoopDevice, backing: Path) -> None:
     with _opened(Path(device.path), os.O_RDONLY) as descriptor:
         # While it is open here no other process can reuse it.
         if device in find(backing):
-            base.check_fencing()
+            base.check_still_owner()
             with contextlib.suppress(OSError):
                 fcntl.ioctl(descriptor, _LOOP_CLR_FD)
 

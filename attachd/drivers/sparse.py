@@ -84,7 +84,7 @@ class SparseFiles:
         """Create the file, all zeros, unless it exists; never shorten it."""
         path = self.path(volume.id)
         try:
-            base.check_fencing()
+            base.check_still_owner()
             with self.opened(path, os.O_RDWR | os.O_CREAT) as file:
                 size = volume.size_gib * GIB
                 if os.fstat(file).st_size < size:  # else it is the volume, which may be exported
@@ -121,12 +121,12 @@ class SparseFiles:
         try:
             if not present:
                 self._copy(source, part, path, size)
-            base.check_fencing()
+            base.check_still_owner()
             self.tree.unlink(part)
             self.tree.sync(self.folder)
         except (OSError, OverflowError, exception.BackendError) as error:
             # A process that may not continue must not clean up either.
-            base.check_fencing()
+            base.check_still_owner()
             with contextlib.suppress(OSError):
                 self.tree.unlink(part)
             raise exception.BackendError(
@@ -135,7 +135,7 @@ class SparseFiles:
             ) from error
 
     def _copy(self, source: Path, part: Path, path: Path, size: int) -> None:
-        base.check_fencing()
+        base.check_still_owner()
         self.tree.unlink(part)  # of a copy that was interrupted
         with (
             self.opened(source, os.O_RDONLY) as reading,
@@ -145,7 +145,7 @@ class SparseFiles:
             # The source may be larger: it has grown, or a host has made it so.
             copying.copy(reading, writing, f"{source}", size)
             grow(writing, size)
-            base.check_fencing()
+            base.check_still_owner()
             self.tree.link(writing, path)
 
     def _part(self, volume_id: str) -> Path:
@@ -157,7 +157,7 @@ class SparseFiles:
         path = self.path(volume_id)
         with map_os_errors(f"Volume {volume_id} could not be deleted"):
             for file in (path, self._part(volume_id)):
-                base.check_fencing()
+                base.check_still_owner()
                 self.tree.unlink(file)
             self.tree.sync(self.folder)
 
@@ -258,7 +258,7 @@ def map_os_errors(what_failed: str) -> Iterator[None]:
 def grow(file: int, size: int) -> None:
     """Extend an open file with zeros, never shorten it, and synchronize it."""
     if os.fstat(file).st_size < size:
-        base.check_fencing()
+        base.check_still_owner()
         os.ftruncate(file, size)
     os.fsync(file)
 

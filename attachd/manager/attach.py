@@ -243,7 +243,7 @@ def _must_stay_granted(row: db.Row, lease: VolumeLease) -> bool:
 
 def _record_failure(work: VolumeWork, failure: flow_runner.FlowFailed) -> None:
     row, lease = work.moved.attachment, work.lease
-    if lease.is_fenced():
+    if lease.may_be_taken_over():
         return
     event = Event.CONNECT_FAILED if failure.clean else Event.CONNECT_LOST
     values: dict[str, Any] = {

@@ -402,7 +402,7 @@ def _revoke(
 
 
 def _record_failure(moved: Moved, failure: flow_runner.FlowFailed, lease: VolumeLease) -> None:
-    if lease.is_fenced():
+    if lease.may_be_taken_over():
         return
     row = moved.attachment
     values = {"error": flow_runner.public_reason(failure.cause)}

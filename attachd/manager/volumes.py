@@ -338,7 +338,7 @@ def record_failure(lease: VolumeLease, event: Event, failure: Exception, **value
 
     :param values: columns to store with it
     """
-    if lease.is_fenced():
+    if lease.may_be_taken_over():
         return
     cause = _cause(failure)
     if row := record_result(lease, event, {"error": flow_runner.reason(cause), **values}):

@@ -89,7 +89,7 @@ class FolderDriver(base.Driver, abilities.Clone, abilities.Audit):
             raise exception.BackendError(f"{error}", final=True) from error
         file, link = self._volumes.existing(volume.id), self._link(volume, export)
         if not link.is_symlink():
-            base.check_fencing()
+            base.check_still_owner()
             with sparse.map_os_errors(f"Volume {volume.id} could not be exported"):
                 link.symlink_to(file)
         return {"driver_volume_type": "local", "data": {"device_path": f"{link}"}}
@@ -98,7 +98,7 @@ class FolderDriver(base.Driver, abilities.Clone, abilities.Audit):
         self, volume: base.VolumeRef, export: base.Export, others: Sequence[base.Export]
     ) -> None:
         """Remove the link."""
-        base.check_fencing()
+        base.check_still_owner()
         with sparse.map_os_errors(f"Volume {volume.id} could not be withdrawn"):
             self._link(volume, export).unlink(missing_ok=True)
 

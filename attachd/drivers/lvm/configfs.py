@@ -76,25 +76,25 @@ class Tree:
     def make(self, folder: Path) -> None:
         """Make an object."""
         if not folder.is_dir():
-            base.check_fencing()
+            base.check_still_owner()
             with contextlib.suppress(FileExistsError):
                 self._make(folder)
 
     def write(self, path: Path, value: str) -> None:
         """Set an attribute."""
         if self.read(path) != value:
-            base.check_fencing()
+            base.check_still_owner()
             self._write(path, value)
 
     def command(self, path: Path, value: str) -> None:
         """Write to an attribute that does not return what was written."""
-        base.check_fencing()
+        base.check_still_owner()
         self._write(path, value)
 
     def link(self, link: Path, target: Path) -> None:
         """Link one object to another one."""
         if not os.path.lexists(link):
-            base.check_fencing()
+            base.check_still_owner()
             with contextlib.suppress(FileExistsError):
                 self._link(link, target)
 
@@ -102,7 +102,7 @@ class Tree:
         """Remove a link, or an object without others in it."""
         remove = self._unlink if path.is_symlink() else self._remove
         if os.path.lexists(path):
-            base.check_fencing()
+            base.check_still_owner()
             with contextlib.suppress(FileNotFoundError):
                 remove(path)
 

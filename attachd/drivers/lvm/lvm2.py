@@ -154,7 +154,7 @@ class VolumeGroup:
 
     def change(self, *arguments: str) -> None:
         """Run a command that changes the group."""
-        base.check_fencing()
+        base.check_still_owner()
         self._ask(arguments)
 
     def _list(self, name: str, kind: str, columns: str, *more: str) -> list[Row]:
@@ -195,9 +195,9 @@ def _count(extents: str) -> int:
 
 def _run_long(line: list[str]) -> None:
     """Run a command on a device that may take long; it ends when this process may not continue."""
-    base.check_fencing()
+    base.check_still_owner()
     try:
-        outcome = commands.run_long(line, base.check_fencing)
+        outcome = commands.run_long(line, base.check_still_owner)
     except exception.HostError as error:
         raise exception.BackendError(f"{error}") from error
     if outcome.exit_code:

@@ -158,7 +158,7 @@ class LogicalVolumes:
                     return
         except exception.BackendError:
             # A process that may not continue must not clean up either.
-            base.check_fencing()
+            base.check_still_owner()
             self._lvs.remove(space)
             raise
         raise exception.BackendError(
@@ -260,7 +260,7 @@ class LogicalVolumes:
             self._lvs.rename(part, name)
         except (OSError, exception.BackendError) as error:
             # A process that may not continue must not clean up either.
-            base.check_fencing()
+            base.check_still_owner()
             with contextlib.suppress(exception.BackendError):
                 self._lvs.remove(part)
                 self._lvs.remove(name + _SOURCE)

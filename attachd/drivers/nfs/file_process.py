@@ -49,7 +49,7 @@ class FileProcess:
         self._answers = self._control.makefile("rb")
 
     def call(self, name: str, *arguments: Any, timeout: float) -> Any:
-        """Call a method of file_worker.ShareFiles; before each change the fence is checked here.
+        """Call a method of file_worker.ShareFiles; the ownership is checked here.
 
         :param timeout: seconds for each step up to the next check or report of progress
         :raises Unusable: see there
@@ -89,7 +89,7 @@ class FileProcess:
         return self._process.poll() is not None
 
     def _converse(self, request: list[Any]) -> tuple[dict[str, Any], Exception | None]:
-        """Send a request; return its answer, and what the fence has raised meanwhile."""
+        """Send a request; return its answer, and what the checks meanwhile have raised."""
         refused: Exception | None = None
         socket.send_fds(self._control, [b"\n"], base.liveness_fds())
         self._send(request)
@@ -99,7 +99,7 @@ class FileProcess:
                 base.report_progress(answer["progress"])
             elif "check" in answer:
                 try:
-                    base.check_fencing()
+                    base.check_still_owner()
                 except Exception as error:  # noqa: BLE001 (the caller raises it)
                     refused = error
                 self._send(refused is None)

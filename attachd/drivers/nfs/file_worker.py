@@ -169,7 +169,7 @@ def main() -> None:
 
     while (received := socket.recv_fds(control, 1, MAX_DESCRIPTORS))[0]:
         name, *arguments = _receive(lines)
-        with base.fencing_scope(check), base.progress_scope(report):
+        with base.ownership(check), base.progress_scope(report):
             answer = _call(name, arguments)
         _send(control, answer)
         # Until now the caller counts as alive.

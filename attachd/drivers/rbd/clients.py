@@ -131,7 +131,7 @@ class ClientRecord:
 
     def _remove(self) -> None:
         with self._open("removed") as pool:
-            base.check_fencing()
+            base.check_still_owner()
             with contextlib.suppress(bindings.load().rados.ObjectNotFound):
                 pool.remove_object(self._name)
 
@@ -140,7 +140,7 @@ class ClientRecord:
             values = tuple(f"{seen_at}".encode() for seen_at in new.values())
             pool.set_omap(change, tuple(map(" ".join, new)), values)
             pool.remove_omap_keys(change, tuple(map(" ".join, old)))
-            base.check_fencing()
+            base.check_still_owner()
             pool.operate_write_op(change, self._name)
 
     @contextlib.contextmanager

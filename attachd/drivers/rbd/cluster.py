@@ -244,7 +244,7 @@ class Cluster:
 
     def _change(self, request: dict[str, Any]) -> tuple[int, Any, str]:
         with self._connected():
-            base.check_fencing()
+            base.check_still_owner()
             return self._command(request)
 
     def _command(
@@ -361,7 +361,7 @@ def blocklist_each(cluster: Cluster, addresses: Collection[str]) -> None:
             cluster.blocklist(address)
         return
     with futures.ThreadPoolExecutor(_PARALLEL_CHANGES, "blocklist") as pool:
-        # Each with the fence of this thread.
+        # Each with the ownership of this thread.
         runs = [contextvars.copy_context().run for _ in addresses]
         list(pool.map(lambda run, it: run(cluster.blocklist, it), runs, sorted(addresses)))
 

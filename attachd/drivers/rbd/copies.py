@@ -72,7 +72,7 @@ def begin(pool: Any, copy: str, source: Source) -> Record:
     """Make the snapshot of the source, unless there is a record of one."""
     record = read_record(pool, copy)
     if record is None:
-        base.check_fencing()
+        base.check_still_owner()
         snapshot = pool.create_self_managed_snap()
         record = Record(source.name, source.stored["id"], snapshot)
         _write_record(pool, copy, record)
@@ -89,7 +89,7 @@ def branch(pool: Any, copy: str, source: Source, record: Record) -> None:
         objects.remove_names(pool, name)
     _make_view(pool, view, copy, source, record)
     stored = image_header.values(source.stored)
-    base.check_fencing()
+    base.check_still_owner()
     bindings.load().rbd.RBD().clone(
         *(pool, view, copy, pool, copy),
         features=image_header.features(stored) | _LAYERING,
@@ -119,17 +119,17 @@ def forget(pool: Any, copy: str) -> None:
     if record is None:
         return
     source = object_names.header_name(record.source_id)
-    base.check_fencing()
+    base.check_still_owner()
     # Without the header there is no such snapshot; whatever a host has put there in its place
     # is left to it.
     with contextlib.suppress(lib.rados.Error):
         pool.execute(source, "rbd", "snapshot_remove", _NUMBER.pack(record.snapshot))
         _notify(pool, source)
-    base.check_fencing()
+    base.check_still_owner()
     with contextlib.suppress(lib.rados.ObjectNotFound):
         pool.remove_self_managed_snap(record.snapshot)
     objects.remove_names(pool, f"{copy}{VIEW_SUFFIX}")
-    base.check_fencing()
+    base.check_still_owner()
     with contextlib.suppress(lib.rados.ObjectNotFound):
         pool.remove_object(copy)
 
@@ -156,7 +156,7 @@ def add_snapshot(pool: Any, record: Record, name: str) -> None:
         # The header names a later one, and no snapshot of the pool is later.
         with bindings.load().rados.WriteOpCtx() as change:
             pool.set_omap(change, ("snap_seq",), (bytes(_NUMBER.size),))
-            base.check_fencing()
+            base.check_still_owner()
             pool.operate_write_op(change, source)
         _add_snapshot(pool, source, name, record.snapshot)
     _notify(pool, source)
@@ -183,7 +183,7 @@ def _make_view(pool: Any, view: str, snapshot: str, source: Source, record: Reco
         for name in ("stripe_unit", "stripe_count")
         if name in stored
     }
-    base.check_fencing()
+    base.check_still_owner()
     bindings.load().rbd.RBD().create(
         *(pool, view, source.size_bytes, image_header.order(stored)),
         old_format=False,
@@ -195,13 +195,13 @@ def _make_view(pool: Any, view: str, snapshot: str, source: Source, record: Reco
     with bindings.load().rados.WriteOpCtx() as change:
         prefix = object_names.encode(object_names.data_prefix(record.source_id))
         pool.set_omap(change, ("object_prefix",), (prefix,))
-        base.check_fencing()
+        base.check_still_owner()
         pool.operate_write_op(change, name)
     _add_snapshot(pool, name, snapshot, record.snapshot)
 
 
 def _add_snapshot(pool: Any, target: str, name: str, snapshot: int) -> None:
-    base.check_fencing()
+    base.check_still_owner()
     arguments = object_names.encode(name) + _NUMBER.pack(snapshot)
     pool.execute(target, "rbd", "snapshot_add", arguments)
 
@@ -216,5 +216,5 @@ def _notify(pool: Any, target: str) -> None:
 
 
 def _write_record(pool: Any, copy: str, record: Record) -> None:
-    base.check_fencing()
+    base.check_still_owner()
     pool.write_full(copy, json.dumps(dataclasses.asdict(record)).encode())

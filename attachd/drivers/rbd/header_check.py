@@ -120,14 +120,14 @@ def write_anew(pool: Any, stored: image_header.Stored, size_bytes: int) -> None:
         change.new(0)  # unless it exists
         pool.clear_omap(change)
         pool.set_omap(change, tuple(kept), tuple(kept.values()))
-        base.check_fencing()
+        base.check_still_owner()
         pool.operate_write_op(change, object_names.header_name(stored["id"]))
     _remove_lock(pool, stored["id"])
 
 
 def _remove_lock(pool: Any, image_id: str) -> None:
     with contextlib.suppress(bindings.load().rados.Error):  # There is no lock.
-        base.check_fencing()
+        base.check_still_owner()
         pool.rm_xattr(object_names.header_name(image_id), image_header.LOCK)
 
 

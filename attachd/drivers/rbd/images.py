@@ -248,12 +248,12 @@ def _complete(pool: Any, copy: str, size_gib: int) -> None:
     """Copy the data that an image shares with the view; no host has access to both."""
     with _open_image(pool, copy) as image:
         if image.size() < size_gib * GIB:
-            base.check_fencing()
+            base.check_still_owner()
             image.resize(size_gib * GIB)
         if image.overlap():
-            # It may take long, and a fenced process does no harm with it: the data stays the
+            # It may take long, and does no harm if the process is taken over: the data stays the
             # same.
-            base.check_fencing()
+            base.check_still_owner()
             image.flatten()
 
 
@@ -296,7 +296,7 @@ class Pools:
 
 
 def _create(pool: Any, name: str, size_gib: int) -> None:
-    base.check_fencing()
+    base.check_still_owner()
     bindings.load().rbd.RBD().create(pool, name, size_gib * GIB)
     copies.check_id(pool, name)
 

@@ -46,5 +46,5 @@ def end_dead(
     cluster.blocklist(owner.address)
     if image := images.find(volume_id):
         with images.open_pool() as pool, images.errors(f"Image {image.name} stays locked"):
-            base.check_fencing()
+            base.check_still_owner()
             image_header.break_lock(pool, image.id, owner.client_id, owner.cookie)

@@ -70,14 +70,14 @@ def rename(pool: Any, source: str, target: str) -> None:
         remove_id(pool, source)
     if source not in ids or target in ids:
         return
-    base.check_fencing()
+    base.check_still_owner()
     pool.write_full(_id_name(target), object_names.encode(ids[source]))
     arguments = (
         object_names.encode(source)
         + object_names.encode(target)
         + object_names.encode(ids[source])
     )
-    base.check_fencing()
+    base.check_still_owner()
     pool.execute(DIRECTORY, "rbd", "dir_rename_image", arguments)
     remove_id(pool, source)
 
@@ -89,7 +89,7 @@ def remove_names(pool: Any, name: str) -> None:
     if not image_id:
         return
     _remove_all(pool, [f"rbd_object_map.{image_id}", object_names.header_name(image_id)])
-    base.check_fencing()
+    base.check_still_owner()
     with contextlib.suppress(lib.rados.ObjectNotFound):
         pool.execute(
             DIRECTORY,
@@ -102,7 +102,7 @@ def remove_names(pool: Any, name: str) -> None:
 
 def remove_id(pool: Any, name: str) -> None:
     """Remove the object with the id of an image."""
-    base.check_fencing()
+    base.check_still_owner()
     with contextlib.suppress(bindings.load().rados.ObjectNotFound):
         pool.remove_object(_id_name(name))
 
@@ -137,7 +137,7 @@ def _remove_all(pool: Any, names: Iterable[str]) -> None:
 def _remove_batch(pool: Any, names: list[str]) -> None:
     if not names:
         return
-    base.check_fencing()
+    base.check_still_owner()
     requests = [pool.aio_remove(name) for name in names]
     for request in requests:
         request.wait_for_complete()

@@ -78,7 +78,7 @@ class Resizing:
 
     def _run(self, request: resize_worker.Request, doing: str) -> dict[str, Any]:
         """Run the program; returns its answer."""
-        base.check_fencing()
+        base.check_still_owner()
         try:
             ended = subprocess.run(  # noqa: S603 (a list of arguments, no shell)
                 [sys.executable, "-P", "-m", resize_worker.__name__],

@@ -171,7 +171,7 @@ class Tgtd:
         line = ["tgtadm", "--control-port", f"{self.port}", "--lld", "iscsi"]
         line += ["--op", operation, "--mode", mode, *arguments]
         if operation != "show":
-            base.check_fencing()
+            base.check_still_owner()
         return command.run(line, self.timeout, {"TGT_IPC_SOCKET": self.socket})
 
 

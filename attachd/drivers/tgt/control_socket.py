@@ -113,7 +113,7 @@ class Control:
                 for group in groups:
                     channels = list(itertools.islice(all_channels, len(group)))
                     if any(item.operation is not Operation.SHOW for item in group):
-                        base.check_fencing()
+                        base.check_still_owner()
                     for channel in channels:
                         channel.sendall(_LAST)
                     answers += [_answer(channel) for channel in channels]

@@ -331,7 +331,7 @@ class _Group:
             if isinstance(member.started, Exception):
                 raise member.started
             assert member.started is not None
-            with self._lease.fencing_scope():
+            with self._lease.ownership():
                 yield _JointWork(self, member, member.started, self._lease)
         finally:
             self.leave(member)

@@ -64,7 +64,8 @@ _RETRYING = tenacity.Retrying(
 class VolumeLease:
     """The right of a thread, or of a group of them, to work on a volume.
 
-    :param check: checks the fence, as of base.fencing_scope(); None: there is none
+    :param check: checks that this process is not taken over, see base.ownership(); None: there is
+        none
     :ivar token: the database's lease; each transaction of the work takes it as an argument
     """
 
@@ -73,12 +74,12 @@ class VolumeLease:
         self._check = check
 
     @contextlib.contextmanager
-    def fencing_scope(self) -> Iterator[None]:
+    def ownership(self) -> Iterator[None]:
         """Let this thread work under the lease of another one for the block."""
         if self._check is None:
             yield
             return
-        with base.fencing_scope(self._check):
+        with base.ownership(self._check):
             yield
 
     def run_with_lease(self, move: Callable[[Lease], R]) -> R:
@@ -104,7 +105,7 @@ class VolumeLease:
     def _check_not_expired(self) -> None:
         """Acquire no lease that other processes would take over at once."""
         try:
-            base.check_fencing()
+            base.check_still_owner()
         except exception.BackendError as error:
             if self.token.generation is None:
                 raise exception.Unavailable(
@@ -119,14 +120,14 @@ class VolumeLease:
         """
         return db.is_held(self.token)
 
-    def is_fenced(self) -> bool:
+    def may_be_taken_over(self) -> bool:
         """Return whether the work may have failed because another process has taken it over.
 
         In that case no result is stored: the row still says what has to be done, for the process
         that takes it over.
         """
         try:
-            base.check_fencing()
+            base.check_still_owner()
         except exception.BackendError as error:
             LOG.warning("Volume %s: left to other managers: %s", self.token.volume_id, error)
             return True
@@ -145,7 +146,7 @@ def acquire(membership: Membership, volume_id: str, path: str) -> Iterator[Volum
             stack.enter_context(_volume_lock(volume_id, path))
         token = Lease(volume_id, membership.id)
         lease = VolumeLease(token, lambda: membership.check(token.holder))
-        with lease.fencing_scope(), _releasing(token):
+        with lease.ownership(), _releasing(token):
             yield lease
 
 

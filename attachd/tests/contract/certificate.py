@@ -13,7 +13,6 @@ from attachd.tests.contract import (
     test_access,
     test_clones,
     test_drivers,
-    test_fenced,
     test_listings,
     test_manage,
     test_parallel_grants,
@@ -22,13 +21,14 @@ from attachd.tests.contract import (
     test_reservations,
     test_secrets,
     test_switch_mode,
+    test_taken_over,
 )
 
 SUITE = (
     test_access,
     test_clones,
     test_drivers,
-    test_fenced,
+    test_taken_over,
     test_listings,
     test_manage,
     test_parallel_grants,

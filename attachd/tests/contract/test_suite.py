@@ -15,10 +15,10 @@ from attachd.tests.contract import (
     test_access,
     test_clones,
     test_drivers,
-    test_fenced,
     test_manage,
     test_promises,
     test_secrets,
+    test_taken_over,
 )
 from attachd.tests.fixtures.backends import without_abilities
 
@@ -59,7 +59,7 @@ class _Checking(file.FileDriver):
         return {} if complete else super().create(volume)
 
 
-class _Unfenced(file.FileDriver):
+class _Unchecked(file.FileDriver):
     """Creates without a check."""
 
     def create(self, volume):
@@ -153,7 +153,7 @@ class _Careless(file.FileDriver):
     def manage(self, volume, reference):
         path = self.existing.folder / reference["source-name"]
         if path.exists():
-            base.check_fencing()
+            base.check_still_owner()
             path.rename(self._volumes.path(volume.id))
         return {}
 
@@ -223,17 +223,19 @@ class SuiteTest(unittest.TestCase):
         self.assertIn(expected, "".join(texts))
 
     def test_driver_whose_repeated_create_changes_nothing_passes(self):
-        self.assert_passes(_run(_Checking, test_fenced.FencedTest))
+        self.assert_passes(_run(_Checking, test_taken_over.TakenOverTest))
 
     def test_driver_that_creates_without_check_fails(self):
-        result = _run(_Unfenced, test_fenced.FencedTest, "test_fenced_create")
+        result = _run(_Unchecked, test_taken_over.TakenOverTest, "test_taken_over_create")
         self.assert_fails(result, "before the first check")
 
     def test_driver_with_lock_around_check_passes(self):
-        self.assert_passes(_run(_Locking, test_fenced.FencedTest))
+        self.assert_passes(_run(_Locking, test_taken_over.TakenOverTest))
 
     def test_driver_that_hangs_fails_with_line_that_hangs(self):
-        result = _run(_LockingProcess, test_fenced.FencedTest, "test_fenced_create", _HurriedFiles)
+        result = _run(
+            _LockingProcess, test_taken_over.TakenOverTest, "test_taken_over_create", _HurriedFiles
+        )
         self.assert_fails(result, "TimeoutException")
         self.assert_fails(result, "with self._lock:")
 
@@ -247,7 +249,7 @@ class SuiteTest(unittest.TestCase):
             test_access.ConnectionKeyTest,
             test_drivers.ExportsTest,
             test_drivers.VolumesTest,
-            test_fenced.FencedTest,
+            test_taken_over.TakenOverTest,
             test_promises.PromisesTest,
         ):
             self.assert_passes(_run(_Plain, case))
@@ -279,7 +281,7 @@ class SuiteTest(unittest.TestCase):
     def test_driver_that_keeps_secrets_passes(self):
         for case in (
             test_drivers.ExportsTest,
-            test_fenced.FencedTest,
+            test_taken_over.TakenOverTest,
             test_secrets.ProviderSecretsTest,
         ):
             self.assert_passes(_run(_Secretive, case))

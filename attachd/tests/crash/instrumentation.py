@@ -186,14 +186,14 @@ def _of_tools() -> None:
         return talk(*args, **kwargs)
 
     _put(subprocess.Popen, "communicate", talking)
-    check = base.check_fencing
+    check = base.check_still_owner
 
     @functools.wraps(check)
     def checked() -> None:
         check()
         crash_points.pass_point("may change something")
 
-    _put(base, "check_fencing", checked)
+    _put(base, "check_still_owner", checked)
 
 
 def _words(line: Iterable[str]) -> str:

@@ -91,5 +91,5 @@ def _run_until_killed(options, method, arguments, number):
         if not left:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    with base.fencing_scope(check):
+    with base.ownership(check):
         getattr(driver, method)(*arguments)

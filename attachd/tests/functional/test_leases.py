@@ -58,7 +58,7 @@ def say(*words):
 
 def work(lease):
     lease.run_with_lease(db.acquire_committed)
-    base.check_fencing()
+    base.check_still_owner()
     try:
         fcntl.flock(inside, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -65,27 +65,27 @@ def refuse():
 
 class FencingTest(unittest.TestCase):
     def test_check_fencing_without_scope_passes(self):
-        base.check_fencing()
+        base.check_still_owner()
 
     def test_check_fencing_inside_scope_raises_and_passes_after(self):
-        with base.fencing_scope(refuse):
-            self.assertRaisesRegex(exception.BackendError, "lease is lost", base.check_fencing)
-        base.check_fencing()
+        with base.ownership(refuse):
+            self.assertRaisesRegex(exception.BackendError, "lease is lost", base.check_still_owner)
+        base.check_still_owner()
 
     def test_check_fencing_in_nested_scopes_uses_innermost(self):
-        with base.fencing_scope(refuse), base.fencing_scope(lambda: None):
-            base.check_fencing()
+        with base.ownership(refuse), base.ownership(lambda: None):
+            base.check_still_owner()
 
     def test_check_fencing_in_other_thread_passes(self):
         failures = []
 
         def other():
             try:
-                base.check_fencing()
+                base.check_still_owner()
             except exception.BackendError as error:
                 failures.append(error)
 
-        with base.fencing_scope(refuse):
+        with base.ownership(refuse):
             thread = threading.Thread(target=other)
             thread.start()
             thread.join()

@@ -180,15 +180,15 @@ class ExistingFilesTest(unittest.TestCase):
         self.assertEqual(DATA, other.read_bytes())
         self.assertEqual({VOLUME.id: sparse.GIB}, self.volumes.sizes())
 
-    def test_fenced_process_moves_nothing(self):
-        def fenced():
+    def test_taken_over_process_moves_nothing(self):
+        def taken_over():
             raise exception.BackendError("Another process works on it.")
 
-        with base.fencing_scope(fenced), self.assertRaises(exception.BackendError):
+        with base.ownership(taken_over), self.assertRaises(exception.BackendError):
             self.files.manage(VOLUME, DISK)
         self.assertEqual((len(DATA), {}), (self.disk.stat().st_size, self.volumes.sizes()))
         self.volumes.create(VOLUME)
-        with base.fencing_scope(fenced), self.assertRaises(exception.BackendError):
+        with base.ownership(taken_over), self.assertRaises(exception.BackendError):
             self.files.unmanage(VOLUME)
         self.assertEqual({VOLUME.id: sparse.GIB}, self.volumes.sizes())
 

@@ -75,7 +75,7 @@ class ExampleTest(unittest.TestCase):
         def refuse():
             raise exception.BackendError("The lease is lost.")
 
-        with base.fencing_scope(refuse):
+        with base.ownership(refuse):
             self.driver.setup()
             self.assertRaises(exception.BackendError, self.driver.delete, VOLUME)
         self.assertEqual(1, self.run_tool.call_count)

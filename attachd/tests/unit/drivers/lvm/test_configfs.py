@@ -65,7 +65,7 @@ class TreeTest(testtools.TestCase):
     def checked(self, call, *arguments):
         """Return how often fencing was checked."""
         self.checks.clear()
-        with base.fencing_scope(lambda: self.checks.append(1)):
+        with base.ownership(lambda: self.checks.append(1)):
             call(*arguments)
         return len(self.checks)
 

@@ -36,7 +36,7 @@ class VolumesCase(case.LvmCase):
             if next(left, None) is None:
                 raise exception.BackendError("Another process has taken over.")
 
-        with base.fencing_scope(check):
+        with base.ownership(check):
             self.assertRaises(exception.BackendError, call, *arguments)
 
 

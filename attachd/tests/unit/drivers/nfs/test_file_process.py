@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real processes on a local directory: answers, fences, time limits and deaths."""
+"""Real processes on a local directory: answers, refusals, time limits and deaths."""
 
 import contextlib
 import os
@@ -55,7 +55,7 @@ class FileProcessTest(unittest.TestCase):
         def refuse():
             raise refusal
 
-        with base.fencing_scope(refuse), self.assertRaises(exception.BackendUnreachable) as raised:
+        with base.ownership(refuse), self.assertRaises(exception.BackendUnreachable) as raised:
             self.call("create", VOLUME_ID, 2)
         self.assertIs(refusal, raised.exception)
         self.assertEqual({}, self.call("sizes"))
@@ -94,7 +94,7 @@ class FileProcessTest(unittest.TestCase):
         self.addCleanup(os.close, reading)
         base.add_liveness_fd(writing)
         try:
-            with base.fencing_scope(lambda: self.assertEqual(2, self.count_holders(reading))):
+            with base.ownership(lambda: self.assertEqual(2, self.count_holders(reading))):
                 self.call("create", VOLUME_ID, 1)
         finally:
             base.remove_liveness_fd(writing)

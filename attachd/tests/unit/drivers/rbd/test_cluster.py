@@ -154,7 +154,7 @@ class ClusterTest(unittest.TestCase):
         self.answers["auth caps"] = (-errno.ENOENT, None, "none")
         self.assertFalse(self.cluster.set_capabilities("client.x", []))
 
-    def test_fenced_change_asks_nothing(self):
+    def test_taken_over_change_asks_nothing(self):
         refuse = mock.Mock(side_effect=exception.BackendError("Another process has taken over."))
         changes = (
             lambda: self.cluster.create_user("client.x", []),
@@ -162,7 +162,7 @@ class ClusterTest(unittest.TestCase):
             lambda: self.cluster.delete_user("client.x"),
             lambda: self.cluster.blocklist("127.0.0.1:0/1"),
         )
-        with base.fencing_scope(refuse):
+        with base.ownership(refuse):
             for change in changes:
                 with self.assertRaisesRegex(exception.BackendError, "taken over"):
                     change()

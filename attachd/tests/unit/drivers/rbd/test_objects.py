@@ -42,10 +42,10 @@ class ObjectsTest(unittest.TestCase):
         with mock.patch.object(self.pool, "aio_remove", return_value=request):
             self.assertRaises(fake_modules.Error, objects.remove_data, self.pool, "10ab", 1)
 
-    def test_fenced_removal_removes_nothing(self):
+    def test_taken_over_removal_removes_nothing(self):
         before = self.left()
         refuse = mock.Mock(side_effect=exception.BackendError("Another process has taken over."))
-        with base.fencing_scope(refuse):
+        with base.ownership(refuse):
             for remove in (
                 lambda: objects.remove_data(self.pool, "10ab", 256),
                 lambda: objects.remove_names(self.pool, "a"),

@@ -81,10 +81,10 @@ class ResizingTest(unittest.TestCase):
         ):
             self.resizing.extend("volumes", "attachd-x", 2**31)
 
-    def test_fenced_manager_starts_no_program(self):
+    def test_taken_over_manager_starts_no_program(self):
         refuse = mock.Mock(side_effect=exception.BackendError("Another process has taken over."))
         with (
-            base.fencing_scope(refuse),
+            base.ownership(refuse),
             mock.patch.object(subprocess, "run") as run,
             self.assertRaisesRegex(exception.BackendError, "taken over"),
         ):

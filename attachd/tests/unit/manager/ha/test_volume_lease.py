@@ -192,38 +192,38 @@ class FencingTest(_LeaseCase):
     def asleep(self):
         return mock.patch.object(membership, "boot_clock", lambda: self.later)
 
-    def test_fenced_process_changes_nothing_at_backend(self):
+    def test_taken_over_process_changes_nothing_at_backend(self):
         with self.lease() as lease:
             lease.run_with_lease(db.acquire_committed)
-            base.check_fencing()
-            self.assertFalse(lease.is_fenced())
+            base.check_still_owner()
+            self.assertFalse(lease.may_be_taken_over())
             with self.asleep():
-                self.assertRaises(exception.BackendError, base.check_fencing)
-                self.assertTrue(lease.is_fenced())
-        base.check_fencing()
+                self.assertRaises(exception.BackendError, base.check_still_owner)
+                self.assertTrue(lease.may_be_taken_over())
+        base.check_still_owner()
 
-    def test_fenced_process_acquires_no_lease(self):
+    def test_taken_over_process_acquires_no_lease(self):
         with self.asleep(), self.assertRaises(exception.Unavailable), self.lease() as lease:
             lease.run_with_lease(db.acquire_committed)
         self.assertEqual((None, 0), self.stored())
 
-    def test_fenced_process_may_store_result_of_its_lease(self):
+    def test_taken_over_process_may_store_result_of_its_lease(self):
         # The row decides: no other process has taken it over so far.
         with self.lease() as lease:
             lease.run_with_lease(db.acquire_committed)
             with self.asleep():
                 lease.run_with_lease(db.acquire_committed)
 
-    def test_lease_of_former_id_is_fenced(self):
+    def test_lease_of_former_id_may_be_taken_over(self):
         with self.lease() as lease:
             lease.run_with_lease(db.acquire_committed)
             members.expire(self.ours.id)
             self.ours.heartbeat()
-            self.assertTrue(lease.is_fenced())
-            self.assertRaises(exception.BackendError, base.check_fencing)
+            self.assertTrue(lease.may_be_taken_over())
+            self.assertRaises(exception.BackendError, base.check_still_owner)
         with self.lease() as lease:
             lease.run_with_lease(db.acquire_committed)
-            self.assertFalse(lease.is_fenced())
+            self.assertFalse(lease.may_be_taken_over())
 
 
 class VolumeLockTest(unittest.TestCase):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of the drivers' contract on fenced processes; see test_drivers.py.
+"""The part of the drivers' contract on processes that were taken over; see test_drivers.py.
 
 Each method is refused at its first change, then at its second one, and so on until it succeeds.
 """
@@ -39,8 +39,8 @@ class _Refusal:
         raise exception.BackendError("Another process has taken over.")
 
 
-class FencedTest(DriverCase):
-    """A fenced process changes nothing, and its successor reaches the same state."""
+class TakenOverTest(DriverCase):
+    """A process that was taken over changes nothing, and its successor reaches the same state."""
 
     def setUp(self):
         super().setUp()
@@ -57,7 +57,7 @@ class FencedTest(DriverCase):
         before = self.backend.seen(self.observer)
         for number in range(1, _MOST_CHANGES):
             refusal = _Refusal(number, lambda: self.backend.seen(self.observer))
-            with base.fencing_scope(refusal):
+            with base.ownership(refusal):
                 try:
                     call()
                 except exception.BackendError as error:
@@ -73,7 +73,7 @@ class FencedTest(DriverCase):
             yield f"change {number}"
         self.fail("it never ends")
 
-    def test_fenced_create_can_be_repeated(self):
+    def test_taken_over_create_can_be_repeated(self):
         volume = base.VolumeRef(f"{uuid.uuid4()}", 1)
         self.addCleanup(self.driver.delete, volume)
         for number in self.refused(lambda: self.driver.create(volume)):
@@ -82,7 +82,7 @@ class FencedTest(DriverCase):
             self.assertEqual(GIB, self.driver.list_volumes()[volume.id], number)
             self.driver.delete(volume)
 
-    def test_fenced_delete_can_be_repeated(self):
+    def test_taken_over_delete_can_be_repeated(self):
         volume = self.volume()
         for number in self.refused(lambda: self.driver.delete(volume)):
             self.driver.delete(volume)
@@ -90,7 +90,7 @@ class FencedTest(DriverCase):
             self.driver.create(volume)
         self.assertNotIn(volume.id, self.driver.list_volumes())
 
-    def test_fenced_clone_can_be_repeated(self):
+    def test_taken_over_clone_can_be_repeated(self):
         self.require_ability(abilities.Clone)
         source = self.volume()
         if host := self.backend.host("a"):
@@ -109,7 +109,7 @@ class FencedTest(DriverCase):
                 self.revoked(copy, export)
             self.driver.delete(copy)
 
-    def test_fenced_manage_and_unmanage_can_be_repeated(self):
+    def test_taken_over_manage_and_unmanage_can_be_repeated(self):
         self.require_ability(abilities.ManageExisting)
         volume = self.volume()
 
@@ -127,7 +127,7 @@ class FencedTest(DriverCase):
             self.assertEqual(GIB, self.driver.list_volumes()[volume.id], number)
             self.driver.unmanage(volume)
 
-    def test_fenced_extend_can_be_repeated(self):
+    def test_taken_over_extend_can_be_repeated(self):
         self.require_ability(abilities.OnlineExtend)
         volume, export = self.volume(), self.export()
         info = self.granted(volume, export)
@@ -144,7 +144,7 @@ class FencedTest(DriverCase):
             if host := self.backend.host("a"):
                 self.assertEqual(size * GIB, host.size(info), number)
 
-    def test_fenced_extend_of_detached_volume_can_be_repeated(self):
+    def test_taken_over_extend_of_detached_volume_can_be_repeated(self):
         volume, size = self.volume(), 1
 
         def extend() -> None:
@@ -155,7 +155,7 @@ class FencedTest(DriverCase):
             size += 1
             self.assertEqual(size * GIB, self.driver.list_volumes()[volume.id], number)
 
-    def test_fenced_grant_can_be_repeated(self):
+    def test_taken_over_grant_can_be_repeated(self):
         volume, beside = self.volume(), self.export("b")
         self.granted(volume, beside)
         for mode in ("rw", "ro"):
@@ -176,7 +176,7 @@ class FencedTest(DriverCase):
             self.assertEqual(set(), self.listed(volume), number)
         self.driver.revoke(volume, export, [])
 
-    def test_fenced_revoke_can_be_repeated(self):
+    def test_taken_over_revoke_can_be_repeated(self):
         volume = self.volume()
         others = [self.export("b"), self.export("c"), self.export("d", mode="ro")]
         for mode, named in (("rw", "rw"), ("ro", "ro"), ("rw", "ro")):
@@ -197,7 +197,7 @@ class FencedTest(DriverCase):
                     self.driver.grant(volume, other)
             self.assertEqual(self.expected(volume, *others), self.listed(volume))
 
-    def test_fenced_revoke_of_last_export_can_be_repeated(self):
+    def test_taken_over_revoke_of_last_export_can_be_repeated(self):
         volume, export = self.volume(), self.export()
         self.granted(volume, export)
         for number in self.refused(lambda: self.driver.revoke(volume, export, [])):
@@ -205,7 +205,7 @@ class FencedTest(DriverCase):
             self.assertEqual(set(), self.listed(volume), number)
             self.driver.grant(volume, export)
 
-    def test_fenced_evict_can_be_repeated(self):
+    def test_taken_over_evict_can_be_repeated(self):
         self.require_ability(abilities.Evict)
         volume = self.volume()
         staying, leaving = self.export("b"), [self.export(), self.export("c", mode="ro")]
