@@ -244,7 +244,7 @@ class Volume(AttachdObject):
 
     def fire(self, event: states.Event, **values: Any) -> None:
         """Apply one transition of the state table, and store ``values``."""
-        self._follow(volumes_db.move(self.id, event, values), values)
+        self._follow(volumes_db.transition(self.id, event, values), values)
 
     def extend(self, size_gib: int) -> None:
         """Apply the transition to extending; raises QuotaExceeded."""
@@ -385,7 +385,7 @@ class Attachment(AttachdObject):
 
     def cancel(self) -> None:
         """Cancel a reservation; raises InvalidTransition if it is more than that."""
-        attachments_db.move(self.id, self.volume_id, states.Event.CANCEL)
+        attachments_db.transition(self.id, self.volume_id, states.Event.CANCEL)
 
 
 _COMPLETE_COLUMNS = ("id", "project_id", "volume_id", "kind", "host", "instance_uuid")

@@ -122,7 +122,7 @@ def repair_status(volume_id: str) -> None:
 def _compute_locked(
     connection: sa.Connection, volume_id: str
 ) -> tuple[VolumeStatus, VolumeStatus, int] | None:
-    """Read a volume and its attachments while neither can be moved."""
+    """Read a volume and its attachments while the state of neither can change."""
     statement = sa.select(_VOLUMES).where(_VOLUMES.c.id == volume_id).with_for_update()
     row = connection.execute(statement).one_or_none()
     if row is None:

@@ -176,7 +176,7 @@ def _connect(
     begin = Begin(attachment_id, volume_id, Event.CONNECT, guard, host)
     try:
         with backend.work(begin) as work:
-            notify.attachment_event(backend, "attach.start", work.moved)
+            notify.attachment_event(backend, "attach.start", work.transitioned)
             response = run_attach_flow(backend, work)
     except duplicates.AlreadyConnected as repeated:
         return {**connected_response(repeated.row), "is_repeated": True}
@@ -186,9 +186,9 @@ def _connect(
 
 def run_attach_flow(backend: Backend, work: VolumeWork) -> dict[str, Any]:
     """Grant access to the host of a row that is connecting under our generation."""
-    moved, lease = work.moved, work.lease
-    row = moved.attachment
-    volume = backends.volume_ref(moved.volume)
+    transitioned, lease = work.transitioned, work.lease
+    row = transitioned.attachment
+    volume = backends.volume_ref(transitioned.volume)
     export = backends.export_with_secret(row)
     request = attachment_flows.GrantRequest(
         backend.driver,
@@ -198,7 +198,7 @@ def run_attach_flow(backend: Backend, work: VolumeWork) -> dict[str, Any]:
         lambda answer: _record_granted(work, answer),
         lambda: _must_stay_granted(row, lease),
         lambda: host_identities.admit(row),
-        repeated=moved.source in _MAYBE_GRANTED,
+        repeated=transitioned.source in _MAYBE_GRANTED,
     )
     try:
         flow_runner.run_cached(attachment_flows.build_attach, {"request": request})
@@ -210,7 +210,10 @@ def run_attach_flow(backend: Backend, work: VolumeWork) -> dict[str, Any]:
 
 def _record_granted(work: VolumeWork, answer: attachment_flows.GrantAnswer) -> None:
     granted, secrets = backends.split_secrets(answer)
-    connection, row = backends.with_qos(granted, work.moved.volume), work.moved.attachment
+    connection, row = (
+        backends.with_qos(granted, work.transitioned.volume),
+        work.transitioned.attachment,
+    )
     info = backends.with_mode(connection, row["mode"])
     row["connection_info"] = encryption.protect(info, "connection_info", row["id"])
     values = {
@@ -242,7 +245,7 @@ def _must_stay_granted(row: db.Row, lease: VolumeLease) -> bool:
 
 
 def _record_failure(work: VolumeWork, failure: flow_runner.FlowFailed) -> None:
-    row, lease = work.moved.attachment, work.lease
+    row, lease = work.transitioned.attachment, work.lease
     if lease.may_be_taken_over():
         return
     event = Event.CONNECT_FAILED if failure.clean else Event.CONNECT_LOST
@@ -255,7 +258,7 @@ def _record_failure(work: VolumeWork, failure: flow_runner.FlowFailed) -> None:
     reason = flow_runner.reason(failure.cause)
     LOG.warning("Attachment %s: connect failed: %s", row["id"], reason)
     try:
-        db.move(
+        db.transition(
             row["id"],
             row["volume_id"],
             event,

@@ -102,7 +102,7 @@ class Backend:
         ::
 
             with backend.volume_lease(volume_id) as lease:
-                moved = lease.run_with_lease(lambda token: db.move(..., lease=token))
+                transitioned = lease.run_with_lease(lambda token: db.transition(..., lease=token))
 
         :raises Unavailable: other operations hold it for too long
         """
@@ -115,7 +115,7 @@ class Backend:
         With a driver that grants in parallel, others who do the same with attachments of other
         hosts have access as well.
 
-        :raises: as db.move(), and Unavailable: other operations hold the volume for too long
+        :raises: as db.transition(), and Unavailable: other operations hold the volume for too long
         """
         lease = functools.partial(self.volume_lease, begin.volume_id)
         if self.driver.PARALLEL_GRANTS:

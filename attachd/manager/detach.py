@@ -17,7 +17,7 @@ from attachd.db.attachments import events
 from attachd.db.attachments import moves as moves_db
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import store as db
-from attachd.db.attachments.rows import Guard, LockedVolume, Moved
+from attachd.db.attachments.rows import Guard, LockedVolume, Transitioned
 from attachd.db.volumes import store as volumes_db
 from attachd.manager import backends, fencing, flow_runner, moves, notify
 from attachd.manager.backends import Backend
@@ -200,7 +200,7 @@ def undo_connect(backend: Backend, row: db.Row) -> None:
             _revoke(backend, volume, current, others)
         except flow_runner.FlowFailed as failure:
             raise _disconnect_failed(row, failure) from failure
-        db.move(
+        db.transition(
             row["id"],
             row["volume_id"],
             Event.CONNECT_FAILED,
@@ -269,26 +269,26 @@ def _detach(
 ) -> _Detached:
     backend.check_ready()
     with backend.work(Begin(attachment_id, volume_id, Event.DISCONNECT, guard)) as work:
-        moved, lease = work.moved, work.lease
-        on_begin(moved.attachment)
-        notify.attachment_event(backend, "detach.start", moved)
-        row = moved.attachment
+        transitioned, lease = work.transitioned, work.lease
+        on_begin(transitioned.attachment)
+        notify.attachment_event(backend, "detach.start", transitioned)
+        row = transitioned.attachment
         try:
-            others = _end_connections(backend, moved, lease, by_force=by_force)
-            proof = _revoke(backend, moved.volume, row, others, by_force=by_force)
+            others = _end_connections(backend, transitioned, lease, by_force=by_force)
+            proof = _revoke(backend, transitioned.volume, row, others, by_force=by_force)
         except flow_runner.FlowFailed as failure:
-            _record_failure(moved, failure, lease)
+            _record_failure(transitioned, failure, lease)
             raise _disconnect_failed(row, failure) from failure
         remaining = work.record_revoked()
         notify.attachment_removed_event(backend, "detach.end", remaining)
-        _notify_served(backend, moved, remaining)
+        _notify_served(backend, transitioned, remaining)
     moves.end_moves(backend, attachment_id, remaining.others)
     return _Detached(attachment_rows.visible(remaining.others), proof)
 
 
-def _notify_served(backend: Backend, moved: Moved, remaining: Moved) -> None:
+def _notify_served(backend: Backend, transitioned: Transitioned, remaining: Transitioned) -> None:
     """Send the notifications about a legacy attachment that went with its fenced connection."""
-    served = attachment_rows.find_served(moved.attachment, moved.others)
+    served = attachment_rows.find_served(transitioned.attachment, transitioned.others)
     if served is not None and served["id"] not in {row["id"] for row in remaining.others}:
         removed = remaining._replace(attachment=served)
         for event in ("detach.start", "detach.end"):
@@ -296,12 +296,12 @@ def _notify_served(backend: Backend, moved: Moved, remaining: Moved) -> None:
 
 
 def _end_connections(
-    backend: Backend, moved: Moved, lease: VolumeLease, *, by_force: bool
+    backend: Backend, transitioned: Transitioned, lease: VolumeLease, *, by_force: bool
 ) -> list[db.Row]:
     """Close the connections of an attachment that is detached; return the other rows."""
-    ending = attachment_rows.connections_to_close(moved.attachment, moved.others)
+    ending = attachment_rows.connections_to_close(transitioned.attachment, transitioned.others)
     ended = [row["id"] for row in ending if end_connection(backend, row, lease, by_force=by_force)]
-    return [row for row in moved.others if row["id"] not in ended]
+    return [row for row in transitioned.others if row["id"] not in ended]
 
 
 class _ServesAnother(Exception):
@@ -333,8 +333,8 @@ def end_connection(
         return attachment_rows.next_generation(current)
 
     try:
-        moved = lease.run_with_lease(
-            lambda token: db.move(
+        transitioned = lease.run_with_lease(
+            lambda token: db.transition(
                 row["id"], row["volume_id"], Event.DISCONNECT, guard=guard, lease=token
             ),
         )
@@ -342,12 +342,20 @@ def end_connection(
         LOG.info("Connection %s: serves another attachment by now, kept", row["id"])
         return False
     try:
-        _revoke(backend, moved.volume, moved.attachment, moved.others, by_force=by_force)
+        _revoke(
+            backend,
+            transitioned.volume,
+            transitioned.attachment,
+            transitioned.others,
+            by_force=by_force,
+        )
     except flow_runner.FlowFailed as failure:
-        _record_failure(moved, failure, lease)
+        _record_failure(transitioned, failure, lease)
         raise
-    generation = moved.attachment["generation"]
-    db.move(row["id"], row["volume_id"], Event.REVOKED, generation=generation, lease=lease.token)
+    generation = transitioned.attachment["generation"]
+    db.transition(
+        row["id"], row["volume_id"], Event.REVOKED, generation=generation, lease=lease.token
+    )
     return True
 
 
@@ -401,15 +409,17 @@ def _revoke(
     return proof
 
 
-def _record_failure(moved: Moved, failure: flow_runner.FlowFailed, lease: VolumeLease) -> None:
+def _record_failure(
+    transitioned: Transitioned, failure: flow_runner.FlowFailed, lease: VolumeLease
+) -> None:
     if lease.may_be_taken_over():
         return
-    row = moved.attachment
+    row = transitioned.attachment
     values = {"error": flow_runner.public_reason(failure.cause)}
     reason = flow_runner.reason(failure.cause)
     LOG.warning("Attachment %s: disconnect failed: %s", row["id"], reason)
     try:
-        db.move(
+        db.transition(
             row["id"],
             row["volume_id"],
             Event.DISCONNECT_FAILED,
@@ -420,5 +430,5 @@ def _record_failure(moved: Moved, failure: flow_runner.FlowFailed, lease: Volume
     except db.TAKEOVER_ERRORS:
         LOG.warning("Attachment %s: taken over by another manager", row["id"])
     else:
-        if moved.source is not AttachmentState.DISCONNECT_FAILED:  # Its user has a message.
+        if transitioned.source is not AttachmentState.DISCONNECT_FAILED:  # Its user has a message.
             notify.attachment_message(row, Event.DISCONNECT_FAILED, failure.cause)

@@ -40,12 +40,12 @@ def initialize(
     guard = attach.attach_guard(backend, request)
     with backend.volume_lease(volume_id) as lease:
         try:
-            moved = lease.run_with_lease(
+            transitioned = lease.run_with_lease(
                 lambda token: legacy_db.begin_connection(
                     volume_id, creator, connector, guard, token
                 ),
             )
-            return attach.run_attach_flow(backend, WorkAlone(moved, lease))
+            return attach.run_attach_flow(backend, WorkAlone(transitioned, lease))
         except duplicates.AlreadyConnected as repeated:
             return {**attach.connected_response(repeated.row), "is_repeated": True}
 

@@ -17,7 +17,7 @@ from oslo_log import log
 from attachd import context, exception, notifications
 from attachd.conf import CONF
 from attachd.db import messages as messages_db
-from attachd.db.attachments.rows import Moved
+from attachd.db.attachments.rows import Transitioned
 from attachd.manager.backends import Backend
 from attachd.rpc import agent_api
 from attachd.states import VISIBLE_KINDS, WITH_ACCESS, AttachmentState, Event
@@ -56,22 +56,24 @@ def volume_event(
     notifications.volume(event, row["id"], {**row, **changed}, attachments, host=host)
 
 
-def attachment_event(backend: Backend, event: str, moved: Moved) -> None:
+def attachment_event(backend: Backend, event: str, transitioned: Transitioned) -> None:
     """Send a notification about a volume and one of its attachments, which still exists."""
-    _attachment_event(backend, event, moved, [moved.attachment, *moved.others])
+    _attachment_event(
+        backend, event, transitioned, [transitioned.attachment, *transitioned.others]
+    )
 
 
-def attachment_removed_event(backend: Backend, event: str, moved: Moved) -> None:
+def attachment_removed_event(backend: Backend, event: str, transitioned: Transitioned) -> None:
     """Send a notification about a volume and an attachment that was removed."""
-    _attachment_event(backend, event, moved, moved.others)
+    _attachment_event(backend, event, transitioned, transitioned.others)
 
 
 def _attachment_event(
-    backend: Backend, event: str, moved: Moved, attachments: Iterable[Row]
+    backend: Backend, event: str, transitioned: Transitioned, attachments: Iterable[Row]
 ) -> None:
     # A row of another kind belongs to an attachment, which has notifications of its own.
-    if moved.attachment["kind"] in VISIBLE_KINDS:
-        volume = moved.volume
+    if transitioned.attachment["kind"] in VISIBLE_KINDS:
+        volume = transitioned.volume
         notifications.volume(event, volume["id"], volume, attachments, host=backend.host)
 
 

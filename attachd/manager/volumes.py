@@ -365,7 +365,7 @@ def record_result(lease: VolumeLease, event: Event, values: Mapping[str, Any]) -
         step = event.name.lower().replace("_", " ")  # such as "create failed"
         LOG.warning("Volume %s: %s: %s", volume_id, step, values["error"])
     try:
-        return db.move(volume_id, event, values, lease.token)
+        return db.transition(volume_id, event, values, lease.token)
     except (exception.InvalidTransition, exception.NotFound, exception.TakenOver):
         LOG.warning("Volume %s: changed by another process, left as it is", volume_id)
         return None

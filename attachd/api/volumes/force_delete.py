@@ -69,9 +69,9 @@ def _remove_attachment(
     """Release or cancel an attachment without device, or have its host disconnected."""
     state = AttachmentState(row["state"])
     if state is AttachmentState.HELD:
-        attachments.move(row["id"], volume.id, Event.RELEASE)
+        attachments.transition(row["id"], volume.id, Event.RELEASE)
     elif state is AttachmentState.RESERVED:
-        attachments.move(row["id"], volume.id, Event.CANCEL)
+        attachments.transition(row["id"], volume.id, Event.CANCEL)
     elif state not in INACTIVE:
         known = {"id": row["id"], "volume_id": volume.id, "volume_host": volume.host}
         # The agent makes a device as soon as the attachment is connected.

@@ -133,11 +133,11 @@ def _move(
 
     volume_id = attachments.get(attachment_id, None)["volume_id"]
     try:
-        moved = attachments.move(attachment_id, volume_id, event, guard=guard)
+        transitioned = attachments.transition(attachment_id, volume_id, event, guard=guard)
     except _AlreadyReported:
         return attachments.get(attachment_id, None)
-    of_volume = {f"volume_{name}": moved.volume[name] for name in _VOLUME_COLUMNS}
-    return {**moved.attachment, **of_volume}
+    of_volume = {f"volume_{name}": transitioned.volume[name] for name in _VOLUME_COLUMNS}
+    return {**transitioned.attachment, **of_volume}
 
 
 _VOLUME_COLUMNS: Final = ("host", "state", "status", "multiattach")

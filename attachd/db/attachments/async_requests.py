@@ -164,6 +164,6 @@ def count_pending(project_id: str) -> int:
 
 def _request(attachment_id: str, volume_id: str, event: Event, guard: Guard) -> None:
     try:
-        attachments.move(attachment_id, volume_id, event, guard=guard)
+        attachments.transition(attachment_id, volume_id, event, guard=guard)
     except duplicates.AlreadyRequested:
         return

@@ -201,10 +201,10 @@ def begin_connection(
     connector: Mapping[str, Any],
     guard: attachment_rows.Guard,
     lease: leases.Lease | None = None,
-) -> attachment_rows.Moved:
+) -> attachment_rows.Transitioned:
     """Move a connection along CONNECT: that of the same host, or a new one.
 
-    :param guard: see store.move(); what it raises leaves no new row
+    :param guard: see store.transition(); what it raises leaves no new row
     :param lease: as there
     :raises QuotaExceeded: the project has as many attachments as it may have
     """
@@ -229,7 +229,7 @@ def begin_connection(
             # A connect that failed held nothing: the volume is connected for this user now.
             values = identity
             current.update(identity)
-        moved = attachment_rows.move(
+        transitioned = attachment_rows.transition(
             connection,
             volume,
             held,
@@ -242,7 +242,7 @@ def begin_connection(
         )
     if lease:
         leases.confirm(lease, stored)
-    return moved
+    return transitioned
 
 
 def _is_expected(volume: Row, held: Sequence[Row], user_id: str | None) -> bool:

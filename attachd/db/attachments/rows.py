@@ -36,11 +36,11 @@ _DETACHING = frozenset({Event.DISCONNECT, Event.WITHDRAW})
 _STARTED_BY_MANAGER = frozenset({Event.CONNECT, Event.DISCONNECT})
 
 
-class Moved(NamedTuple):
+class Transitioned(NamedTuple):
     """The result of a transition, as read in its own transaction.
 
     :ivar volume: the volume's row, without its times
-    :ivar attachment: the moved row, or its last content if the transition removed it
+    :ivar attachment: its row, or the last content if the transition removed it
     :ivar others: the rows of the volume's other attachments, oldest first
     :ivar source: the state of the attachment before
     """
@@ -287,7 +287,7 @@ def check_allowed_states(row: Row, allowed_states: Collection[str] | None) -> No
         )
 
 
-def move(
+def transition(
     connection: sa.Connection,
     volume: Row,
     rows: Sequence[Row],
@@ -297,11 +297,11 @@ def move(
     guard: Guard | None = None,
     generation: int | None = None,
     lease: Mapping[str, Any] | None = None,
-) -> Moved:
-    """Move one of the rows of a locked volume along a transition, and the volume with it.
+) -> Transitioned:
+    """Take one of the rows of a locked volume through a transition, and the volume with it.
 
     :param lease: other changes of the volume's row, see leases.acquire(); None: there is no lease
-    :raises: as store.move()
+    :raises: as store.transition()
     """
     others = [row for row in rows if row is not current]
     if volume["state"] in states.BEING_REMOVED and current["state"] in states.INACTIVE:
@@ -323,11 +323,11 @@ def move(
         others = [*_close_connection(connection, volume, current, others)]
     remaining: Sequence[Row] = others if target is None else [*others, current]
     update_volume(connection, volume, remaining, {**changed, **(lease or {})})
-    return Moved(volume, current, others, source)
+    return Transitioned(volume, current, others, source)
 
 
 def volume_changes(volume: Row, current: Row, source: AttachmentState, event: Event) -> Row:
-    """Return the other changes of the volume when an attachment moves."""
+    """Return the other changes of the volume at a transition of an attachment."""
     changed: Row = {}
     if event is Event.COMPLETE:
         changed["pending_detaches"] = 0

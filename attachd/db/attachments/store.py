@@ -21,7 +21,7 @@ from attachd.db import models, quotas
 from attachd.db.agents import store as agents
 from attachd.db.attachments import connect_rules, duplicates, events, statements
 from attachd.db.attachments import rows as attachment_rows
-from attachd.db.attachments.rows import Guard, LockedVolume, Moved
+from attachd.db.attachments.rows import Guard, LockedVolume, Transitioned
 from attachd.db.cluster import leases
 from attachd.db.cluster.leases import Lease
 from attachd.db.engine import session
@@ -210,7 +210,7 @@ def preview(volume_id: str, values: Mapping[str, Any], request: connect_rules.Re
 
 
 @retried
-def move(
+def transition(
     attachment_id: str,
     volume_id: str,
     event: Event,
@@ -220,8 +220,8 @@ def move(
     lease: Lease | None = None,
     *,
     last: bool = False,
-) -> Moved:
-    """Move an attachment along one transition, and its volume with it.
+) -> Transitioned:
+    """Take an attachment through one transition, and its volume with it.
 
     :param values: columns to store with the transition
     :param guard: gets all rows under the volume's lock and may forbid the transition
@@ -242,7 +242,7 @@ def move(
         rows = attachment_rows.list_rows(connection, volume_id)
         current = _find(rows, attachment_id)
         ended = {"lease_holder": None} if last else {}
-        moved = attachment_rows.move(
+        transitioned = attachment_rows.transition(
             connection,
             volume,
             rows,
@@ -255,11 +255,11 @@ def move(
         )
     if lease:
         leases.confirm(lease, stored, ended=last)
-    return moved
+    return transitioned
 
 
 @retried
-def move_without_volume(
+def transition_without_volume(
     row: Row,
     event: Event,
     values: Mapping[str, Any],
@@ -288,15 +288,15 @@ def move_without_volume(
 @retried
 def begin_together(
     volume_id: str, event: Event, begins: Sequence[tuple[str, Guard]], lease: Lease
-) -> list[Moved | Exception]:
+) -> list[Transitioned | Exception]:
     """Move several attachments of a volume along one transition, in one transaction.
 
     :param event: CONNECT or DISCONNECT
-    :param begins: the attachment, and its guard as in :func:`move`, of each
+    :param begins: the attachment, and its guard as in :func:`transition`, of each
     :param lease: is acquired
-    :returns: of each what :func:`move` returns, with the other rows as they are after all moves;
-        or what it would raise, and then the attachment is unchanged
-    :raises VolumeNotFound, leases.LeaseHeld, TakenOver: nothing was moved
+    :returns: of each what :func:`transition` returns, with the other rows as they are after all
+        transitions; or what it would raise, and then the attachment is unchanged
+    :raises VolumeNotFound, leases.LeaseHeld, TakenOver: no state was changed
     """
     with session.writer() as connection:
         volume = attachment_rows.lock_volume(
@@ -305,8 +305,8 @@ def begin_together(
         stored = leases.acquire(connection, volume, lease)
         rows = attachment_rows.list_rows(connection, volume_id)
 
-        def begin(attachment_id: str, guard: Guard) -> Moved:
-            return attachment_rows.move(
+        def begin(attachment_id: str, guard: Guard) -> Transitioned:
+            return attachment_rows.transition(
                 connection,
                 volume,
                 rows,
@@ -317,14 +317,14 @@ def begin_together(
                 lease=stored,
             )
 
-        moved = [_caught(functools.partial(begin, *pair)) for pair in begins]
-    if any(isinstance(item, Moved) for item in moved):  # else nothing was stored
+        transitioned = [_caught(functools.partial(begin, *pair)) for pair in begins]
+    if any(isinstance(item, Transitioned) for item in transitioned):  # else nothing was stored
         leases.confirm(lease, stored)
     return [
         item
         if isinstance(item, Exception)
         else item._replace(others=[row for row in rows if row is not item.attachment])
-        for item in moved
+        for item in transitioned
     ]
 
 
@@ -346,7 +346,7 @@ class Outcome(NamedTuple):
 @retried
 def finish_together(
     outcomes: Sequence[Outcome], lease: Lease, *, last: bool
-) -> list[Moved | Exception]:
+) -> list[Transitioned | Exception]:
     """Store the ends of works on one volume in one transaction.
 
     :param last: nothing else is done under the lease: it is released, if all could be stored
@@ -358,9 +358,9 @@ def finish_together(
         leases.acquire(connection, volume, lease)  # only checks it: it is held
         rows = attachment_rows.list_rows(connection, lease.volume_id)
 
-        def finish(outcome: Outcome) -> Moved:
+        def finish(outcome: Outcome) -> Transitioned:
             with outcome.attributed():
-                moved = attachment_rows.move(
+                transitioned = attachment_rows.transition(
                     connection,
                     volume,
                     rows,
@@ -370,16 +370,16 @@ def finish_together(
                     generation=outcome.row["generation"],
                 )
             if outcome.event is Event.REVOKED:
-                rows.remove(moved.attachment)
-            return moved._replace(volume=dict(volume))
+                rows.remove(transitioned.attachment)
+            return transitioned._replace(volume=dict(volume))
 
         with events.inserted_together(connection):
-            moved = [_caught(functools.partial(finish, outcome)) for outcome in outcomes]
-        ended = last and not any(isinstance(item, Exception) for item in moved)
+            transitioned = [_caught(functools.partial(finish, outcome)) for outcome in outcomes]
+        ended = last and not any(isinstance(item, Exception) for item in transitioned)
         if ended:
             leases.release_with_result(connection, lease)
     leases.confirm(lease, {}, ended=ended)
-    return moved
+    return transitioned
 
 
 def _find(rows: Sequence[Row], attachment_id: str) -> Row:
@@ -389,10 +389,10 @@ def _find(rows: Sequence[Row], attachment_id: str) -> Row:
     return row
 
 
-def _caught(move_one: Callable[[], Moved]) -> Moved | Exception:
+def _caught(transition_one: Callable[[], Transitioned]) -> Transitioned | Exception:
     """Return a refusal, which has written nothing, instead of raising it."""
     try:
-        return move_one()
+        return transition_one()
     except (exception.AttachdError, attachment_rows.Refusal) as error:
         return error
 
@@ -401,12 +401,12 @@ def complete(row: Row) -> None:
     """Move an attachment along COMPLETE, and its volume with it, without reading either.
 
     :param row: as it was read; its state may have changed since
-    :raises: as :func:`move`
+    :raises: as :func:`transition`
     """
     try:
         _complete_first(row)
     except exception.InvalidTransition:
-        move(row["id"], row["volume_id"], Event.COMPLETE)  # reads the state, for the error
+        transition(row["id"], row["volume_id"], Event.COMPLETE)  # reads the state, for the error
 
 
 @retried
@@ -420,14 +420,14 @@ def _complete_first(row: Row) -> None:
         )
 
 
-def finish_disconnect(started: Moved, lease: Lease) -> Moved:
+def finish_disconnect(started: Transitioned, lease: Lease) -> Transitioned:
     """Remove an attachment whose access is revoked, and end the work on it.
 
     Where the volume has no other attachment and has not changed since, nothing is read again: the
     volume's row has the time of its last change.
 
     :param started: the result of the transition along DISCONNECT
-    :raises: as :func:`move`
+    :raises: as :func:`transition`
     """
     row = started.attachment
     if (
@@ -439,7 +439,7 @@ def finish_disconnect(started: Moved, lease: Lease) -> Moved:
             return _finish_unchanged(started, lease)
         except _VolumeChanged:
             pass
-    return move(
+    return transition(
         row["id"],
         row["volume_id"],
         Event.REVOKED,
@@ -454,7 +454,7 @@ class _VolumeChanged(Exception):
 
 
 @retried
-def _finish_unchanged(started: Moved, lease: Lease) -> Moved:
+def _finish_unchanged(started: Transitioned, lease: Lease) -> Transitioned:
     volume, row = dict(started.volume), dict(started.attachment)
     source = AttachmentState(row["state"])
     changed = attachment_rows.volume_changes(volume, row, source, Event.REVOKED)
@@ -468,7 +468,7 @@ def _finish_unchanged(started: Moved, lease: Lease) -> Moved:
             raise _VolumeChanged
         attachment_rows.compare_and_swap(connection, row, Event.REVOKED, {}, row["generation"])
     leases.confirm(lease, {}, ended=True)
-    return Moved(volume, row, [], source)
+    return Transitioned(volume, row, [], source)
 
 
 _FINISHED_COLUMNS: Final = (

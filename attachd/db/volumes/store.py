@@ -41,7 +41,7 @@ _RECOVERABLE = IN_PROGRESS | {VolumeState.ERROR_EXTENDING}
 """Of those in error_extending, only the volumes with an owner: their size is not known."""
 
 _COMPLETION_EVENTS = frozenset(
-    event for event, move in states.VOLUME_TRANSITIONS.items() if move.sources <= IN_PROGRESS
+    event for event, its in states.VOLUME_TRANSITIONS.items() if its.sources <= IN_PROGRESS
 )
 """Events that record the outcome of such work."""
 
@@ -99,13 +99,13 @@ def update(volume_id: str, values: Mapping[str, Any]) -> None:
 
 
 @retried
-def move(
+def transition(
     volume_id: str,
     event: Event,
     values: Mapping[str, Any] | None = None,
     lease: leases.Lease | None = None,
 ) -> Row:
-    """Move a volume along one transition.
+    """Take a volume through one transition.
 
     The owner is set here: the volume's backend where the target state needs work, else NULL.
 
@@ -129,7 +129,7 @@ def move(
 
 @retried
 def extend(volume_id: str, project_id: str, new_size_gib: int) -> Row:
-    """Move a volume to the state in which its backend extends it; see :func:`move`.
+    """Take a volume to the state in which its backend extends it; see :func:`transition`.
 
     :raises QuotaExceeded: its project has not enough quota
     """

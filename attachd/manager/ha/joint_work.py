@@ -27,7 +27,7 @@ from attachd import exception, host_identity
 from attachd.conf import CONF
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import store as db
-from attachd.db.attachments.rows import Guard, LockedVolume, Moved, Row
+from attachd.db.attachments.rows import Guard, LockedVolume, Row, Transitioned
 from attachd.host_identity import host_key
 from attachd.manager.ha.volume_lease import VolumeLease
 from attachd.states import AttachmentKind, Event
@@ -50,7 +50,7 @@ class Begin:
     """The first transition of work on an attachment.
 
     :ivar event: CONNECT or DISCONNECT
-    :ivar guard: as in db.move()
+    :ivar guard: as in db.transition()
     :ivar host: whose attachments the guard locks; "": of none
     """
 
@@ -64,23 +64,23 @@ class Begin:
 class VolumeWork(Protocol):
     """Work on one attachment that has begun.
 
-    :ivar moved: the result of the first transition
+    :ivar transitioned: the result of the first transition
     :ivar lease: of the volume
     :ivar ends_lease: whether the lease ends with this work
     """
 
-    moved: Moved
+    transitioned: Transitioned
     lease: VolumeLease
     ends_lease: bool
 
     def record_granted(self, values: Mapping[str, Any]) -> None:
         """Store that the host is connected, and end the work.
 
-        :raises: as db.move()
+        :raises: as db.transition()
         """
 
-    def record_revoked(self) -> Moved:
-        """Remove the attachment, and end the work; raises as db.move()."""
+    def record_revoked(self) -> Transitioned:
+        """Remove the attachment, and end the work; raises as db.transition()."""
 
     def others(self) -> list[Row]:
         """Return the other rows whose hosts keep their access if that of this one is revoked."""
@@ -91,37 +91,39 @@ class WorkAlone:
 
     ends_lease = True
 
-    def __init__(self, moved: Moved, lease: VolumeLease) -> None:
-        self.moved = moved
+    def __init__(self, transitioned: Transitioned, lease: VolumeLease) -> None:
+        self.transitioned = transitioned
         self.lease = lease
 
     def record_granted(self, values: Mapping[str, Any]) -> None:
         """Store that the host is connected."""
-        row = self.moved.attachment
-        db.move_without_volume(row, Event.GRANTED, values, row["generation"], self.lease.token)
+        row = self.transitioned.attachment
+        db.transition_without_volume(
+            row, Event.GRANTED, values, row["generation"], self.lease.token
+        )
 
-    def record_revoked(self) -> Moved:
+    def record_revoked(self) -> Transitioned:
         """Remove the attachment."""
-        return db.finish_disconnect(self.moved, self.lease.token)
+        return db.finish_disconnect(self.transitioned, self.lease.token)
 
     def others(self) -> list[Row]:
         """Return the other rows as they were at the first transition."""
-        return self.moved.others
+        return self.transitioned.others
 
 
 @contextlib.contextmanager
 def begin_alone(begin: Begin, acquire: AcquireLease) -> Iterator[WorkAlone]:
     """Begin work under a lease of its own.
 
-    :raises: as db.move(), and Unavailable: the lease is not free in time
+    :raises: as db.transition(), and Unavailable: the lease is not free in time
     """
     with acquire() as lease:
-        yield WorkAlone(_move(begin, lease), lease)
+        yield WorkAlone(_transition(begin, lease), lease)
 
 
-def _move(begin: Begin, lease: VolumeLease) -> Moved:
+def _transition(begin: Begin, lease: VolumeLease) -> Transitioned:
     return lease.run_with_lease(
-        lambda token: db.move(
+        lambda token: db.transition(
             begin.attachment_id, begin.volume_id, begin.event, guard=begin.guard, lease=token
         )
     )
@@ -154,7 +156,7 @@ class _Member:
     alone: bool = False
     changed: threading.Event = field(default_factory=threading.Event)
     group: "_Group | None" = None
-    started: Moved | Exception | None = None
+    started: Transitioned | Exception | None = None
 
     def assign(self, role: _Role) -> None:
         """Wake the thread in a role."""
@@ -261,7 +263,7 @@ def _lead(leader: _Member, lease: VolumeLease, path: str) -> Iterator[VolumeWork
             group.leave(leader)
         finally:
             group.wait_until_left()
-    yield WorkAlone(_move(leader.begin, lease), lease)
+    yield WorkAlone(_transition(leader.begin, lease), lease)
 
 
 class _Result:
@@ -269,7 +271,7 @@ class _Result:
 
     def __init__(self, outcome: db.Outcome) -> None:
         self.outcome = outcome
-        self.moved: Moved | Exception | None = None
+        self.transitioned: Transitioned | Exception | None = None
 
 
 class _Group:
@@ -310,7 +312,7 @@ class _Group:
         results = dict(zip(map(id, ordered), started, strict=True))
         return self._start([results[id(member)] for member in self._members])
 
-    def _start(self, started: Sequence[Moved | Exception]) -> list[_Member]:
+    def _start(self, started: Sequence[Transitioned | Exception]) -> list[_Member]:
         postponed = []
         for member, result in zip(self._members, started, strict=True):
             member.started, member.group = result, self
@@ -359,41 +361,41 @@ class _Group:
             self._changed.wait_for(lambda: not self._calling)
             return set(self._failed)
 
-    def store(self, member: _Member, outcome: db.Outcome) -> Moved:
+    def store(self, member: _Member, outcome: db.Outcome) -> Transitioned:
         """Store the result of a member, with those of others that have ended."""
         result = _Result(outcome)
         with self._changed:
             self._calling.discard(member)
             self._results.append(result)
             self._changed.notify_all()
-            self._changed.wait_for(lambda: result.moved is not None or not self._storing)
-            if result.moved is None:
+            self._changed.wait_for(lambda: result.transitioned is not None or not self._storing)
+            if result.transitioned is None:
                 self._storing = True
                 self._changed.wait_for(self._all_ended, LINGER)
                 together, self._results = self._results, []
                 last = len(together) == len(self._working)
-        if result.moved is None:
+        if result.transitioned is None:
             self._store_together(together, last=last)
-        if isinstance(result.moved, Exception):
-            raise result.moved
-        assert result.moved is not None
-        return result.moved
+        if isinstance(result.transitioned, Exception):
+            raise result.transitioned
+        assert result.transitioned is not None
+        return result.transitioned
 
     def _all_ended(self) -> bool:
         return len(self._results) == len(self._working)
 
     def _store_together(self, together: Sequence[_Result], *, last: bool) -> None:
-        moved: Sequence[Moved | Exception] = []
+        transitioned: Sequence[Transitioned | Exception] = []
         try:
             outcomes = [result.outcome for result in together]
-            moved = db.finish_together(outcomes, self._lease.token, last=last)
+            transitioned = db.finish_together(outcomes, self._lease.token, last=last)
         except Exception as error:  # noqa: BLE001  each member raises it
-            moved = [error] * len(together)
+            transitioned = [error] * len(together)
         finally:
             with self._changed:
                 self._storing = False
-                for result, its in zip(together, moved, strict=False):
-                    result.moved = its
+                for result, its in zip(together, transitioned, strict=False):
+                    result.transitioned = its
                 self._changed.notify_all()
 
 
@@ -434,29 +436,31 @@ class _JointWork:
 
     ends_lease = False
 
-    def __init__(self, group: _Group, member: _Member, moved: Moved, lease: VolumeLease) -> None:
+    def __init__(
+        self, group: _Group, member: _Member, transitioned: Transitioned, lease: VolumeLease
+    ) -> None:
         self._group = group
         self._member = member
-        self.moved = moved
+        self.transitioned = transitioned
         self.lease = lease
 
     def record_granted(self, values: Mapping[str, Any]) -> None:
         """Store that the host is connected."""
         self._record(Event.GRANTED, values)
 
-    def record_revoked(self) -> Moved:
+    def record_revoked(self) -> Transitioned:
         """Remove the attachment."""
         return self._record(Event.REVOKED, {})
 
-    def _record(self, event: Event, values: Mapping[str, Any]) -> Moved:
-        row = self.moved.attachment
+    def _record(self, event: Event, values: Mapping[str, Any]) -> Transitioned:
+        row = self.transitioned.attachment
         outcome = db.Outcome(row, event, values, _attribution())
         return self._group.store(self._member, outcome)
 
     def others(self) -> list[Row]:
         """Return the rows of the others, as soon as the driver has answered to all."""
         failed = self._group.wait_for_failed(self._member)
-        return [row for row in self.moved.others if row["id"] not in failed]
+        return [row for row in self.transitioned.others if row["id"] not in failed]
 
 
 def _attribution() -> Callable[[], AbstractContextManager[None]]:

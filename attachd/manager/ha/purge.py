@@ -69,13 +69,15 @@ def _expire_failed(backend: Backend, row: db.Row) -> bool:
 def _expire_reservation(backend: Backend, row: db.Row) -> bool:
     """Remove a reservation, which is a row only: the backend does not know of it."""
     try:
-        moved = db.move(row["id"], row["volume_id"], Event.CANCEL, guard=_still_expired)
+        transitioned = db.transition(
+            row["id"], row["volume_id"], Event.CANCEL, guard=_still_expired
+        )
     except (exception.InvalidTransition, exception.NotFound, _NotExpired):
         return False  # It was connected or removed meanwhile.
     LOG.info("Attachment %s: reservation expired without being connected", row["id"])
-    notify.attachment_event(backend, "detach.start", moved)
-    notify.attachment_removed_event(backend, "detach.end", moved)
-    notify.expiry_message(moved.attachment)
+    notify.attachment_event(backend, "detach.start", transitioned)
+    notify.attachment_removed_event(backend, "detach.end", transitioned)
+    notify.expiry_message(transitioned.attachment)
     return True
 
 

@@ -82,15 +82,15 @@ class VolumeLease:
         with base.ownership(self._check):
             yield
 
-    def run_with_lease(self, move: Callable[[Lease], R]) -> R:
+    def run_with_lease(self, transition: Callable[[Lease], R]) -> R:
         """Call a transaction that acquires the lease, and repeat it until the lease is free.
 
-        :param move: one transaction; it takes the token
+        :param transition: one transaction; it takes the token
         :raises Unavailable: another process holds the lease for too long, or this process may
             have expired
         """
         try:
-            result: R = _RETRYING(self._try_once, move)
+            result: R = _RETRYING(self._try_once, transition)
         except db.LeaseHeld as held:
             raise exception.Unavailable(
                 reason=f"Volume {self.token.volume_id} is busy: the manager "
@@ -98,9 +98,9 @@ class VolumeLease:
             ) from None
         return result
 
-    def _try_once(self, move: Callable[[Lease], R]) -> R:
+    def _try_once(self, transition: Callable[[Lease], R]) -> R:
         self._check_not_expired()
-        return move(self.token)
+        return transition(self.token)
 
     def _check_not_expired(self) -> None:
         """Acquire no lease that other processes would take over at once."""

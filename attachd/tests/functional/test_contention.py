@@ -94,16 +94,16 @@ class ContentionOnSqlite(DatabaseRaceCase):
                     attachments.reserve(volume, PROJECT)
                     continue
                 event = chance.choice(MOVES if chance.random() < 0.8 else LAST_MOVES)
-                attachments.move(chance.choice(held)["id"], volume, event)
+                attachments.transition(chance.choice(held)["id"], volume, event)
                 moved += 1
         return moved
 
     def test_transition_at_once_is_made_once(self):
         volume = db_rows.add_volume()["id"]
         attachment = db_rows.add_attachment(volume, "connecting")
-        move = functools.partial(attachments.move, attachment["id"], volume, Event.GRANTED)
+        move = functools.partial(attachments.transition, attachment["id"], volume, Event.GRANTED)
         alone = functools.partial(
-            attachments.move_without_volume, attachment, Event.GRANTED, {}, 0
+            attachments.transition_without_volume, attachment, Event.GRANTED, {}, 0
         )
         outcomes = race_case.outcomes(*[move, alone] * 10)
         self.assertEqual({1, 19}, set(outcomes.values()), outcomes)
@@ -114,7 +114,7 @@ class ContentionOnSqlite(DatabaseRaceCase):
             volume = db_rows.add_volume()["id"]
             outcomes = race_case.outcomes(
                 functools.partial(attachments.reserve, volume, PROJECT),
-                functools.partial(volumes.move, volume, Event.DELETE),
+                functools.partial(volumes.transition, volume, Event.DELETE),
             )
             refused = outcomes.keys() - {"dict"}
             self.assertIn(refused, [{"VolumeNotAvailable"}, {"InvalidVolume"}])

@@ -242,7 +242,7 @@ class RestartOnMariadb(unittest.TestCase):
             self._end_all()
             self.assertEqual("reserved", attachments.get(attachment, None)["state"])
             self._end_all()
-            attachments.move(attachment, volume, attachments.Event.CANCEL)
+            attachments.transition(attachment, volume, attachments.Event.CANCEL)
 
     def test_transaction_cut_off_by_restart_is_done_once(self):
         volume = db_rows.add_volume()["id"]
@@ -254,7 +254,7 @@ class RestartOnMariadb(unittest.TestCase):
                 self._end_all()
             return {"generation": locked.attachment["generation"] + 1}
 
-        attachments.move(attachment, volume, attachments.Event.CONNECT, guard=guard)
+        attachments.transition(attachment, volume, attachments.Event.CONNECT, guard=guard)
         self.assertEqual(1, attachments.get(attachment, None)["generation"])
 
     def test_commit_cut_off_by_restart_is_not_repeated(self):
@@ -292,7 +292,7 @@ class TypeDeletionOnMariadb(unittest.TestCase):
             failed = {type(error) for error in outcomes if isinstance(error, Exception)}
             if failed == {exception.TypeInUse}:
                 (volume,) = db_rows.list_volumes()
-                volumes.move(volume["id"], volumes.Event.DELETED)
+                volumes.transition(volume["id"], volumes.Event.DELETED)
                 types.delete(type_id)
             self.assertIn(failed, [{exception.TypeInUse}, {exception.VolumeTypeNotFound}])
 

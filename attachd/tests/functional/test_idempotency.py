@@ -184,7 +184,7 @@ class LostTest(Case):
         self.assertEqual((200, former[0]["id"]), (answer.status, row["id"]))
         for generation in (former[0]["generation"], former[0]["generation"] + 1):
             with self.assertRaises(exception.InvalidTransition):
-                attachments_db.move(
+                attachments_db.transition(
                     row["id"], volume["id"], Event.DISCONNECT, generation=generation
                 )
 

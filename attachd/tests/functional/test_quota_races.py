@@ -84,7 +84,9 @@ class RacesOnSqlite(DatabaseRaceCase):
     def test_quota_released_by_delete_is_used_once(self):
         quotas.set_limits(db_rows.PROJECT, {"volumes": 10})
         going = [create(state="deleting")["id"] for _ in range(10)]
-        leave = [functools.partial(volumes.move, item, volumes.Event.DELETED) for item in going]
+        leave = [
+            functools.partial(volumes.transition, item, volumes.Event.DELETED) for item in going
+        ]
         outcomes = race_case.outcomes(*leave, *[create] * 30)
         made = outcomes["dict"] - len(going)
         self.assertEqual(made, len(db_rows.list_volumes()))

@@ -245,9 +245,9 @@ class CreateTest(QuotaClaimsCase):
     def test_create_after_delete_succeeds(self):
         quotas.set_limits(PROJECT, {"volumes": 1})
         volume = self.create(state="ready")
-        volumes.move(volume["id"], volumes.Event.DELETE)
+        volumes.transition(volume["id"], volumes.Event.DELETE)
         self.assert_exceeded("1 of 1 are used", self.create)
-        volumes.move(volume["id"], volumes.Event.DELETED)
+        volumes.transition(volume["id"], volumes.Event.DELETED)
         self.create()
 
     def test_create_above_lowered_limit_is_refused(self):
@@ -272,7 +272,7 @@ class ExtendTest(QuotaClaimsCase):
     def test_failed_extend_counts_old_size(self):
         quotas.set_limits(PROJECT, {"gigabytes": 5})
         volume = self.extend(db_rows.add_volume(), 5)
-        volumes.move(volume["id"], volumes.Event.EXTEND_FAILED)
+        volumes.transition(volume["id"], volumes.Event.EXTEND_FAILED)
         self.create(4)
 
     def test_extend_within_type_limit_succeeds(self):
@@ -346,7 +346,7 @@ class AttachmentsTest(databases.DatabaseCase):
             with self.subTest(function.__name__):
                 self.assert_exceeded(function)
         self.reserve(project_id="other")
-        attachments.move(row["id"], row["volume_id"], Event.CANCEL)
+        attachments.transition(row["id"], row["volume_id"], Event.CANCEL)
         self.reserve()
 
     def test_multiattach_volume_counts_each_attachment(self):

@@ -137,7 +137,7 @@ class LostRowTest(_AttachCase):
     def test_attach_detached_meanwhile_is_revoked(self):
         def detached():
             values = {"generation": 2}
-            db.move(self.attachment_id, self.volume_id, Event.DISCONNECT, values)
+            db.transition(self.attachment_id, self.volume_id, Event.DISCONNECT, values)
 
         self._meanwhile(detached)
         with self.assertRaises(exception.InvalidTransition) as lost:
@@ -148,8 +148,8 @@ class LostRowTest(_AttachCase):
 
     def test_attach_deleted_meanwhile_is_revoked(self):
         def gone():
-            db.move(self.attachment_id, self.volume_id, Event.DISCONNECT)
-            db.move(self.attachment_id, self.volume_id, Event.REVOKED)
+            db.transition(self.attachment_id, self.volume_id, Event.DISCONNECT)
+            db.transition(self.attachment_id, self.volume_id, Event.REVOKED)
 
         self._meanwhile(gone)
         with self.assertRaises(exception.AttachdError):
@@ -223,7 +223,7 @@ class LostDatabaseTest(_AttachCase):
             real(*args)
             raise exception.Unavailable(reason="The connection was lost.")
 
-        return mock.patch.object(db, "move_without_volume", move_alone)
+        return mock.patch.object(db, "transition_without_volume", move_alone)
 
     def _check_repeatable(self):
         self._attach()
@@ -233,7 +233,7 @@ class LostDatabaseTest(_AttachCase):
         self.assertEqual(set(), self.driver.granted())
 
     def test_attach_with_result_stored_before_database_loss_keeps_grant(self):
-        with self._losing(db.move_without_volume), self.assertRaises(exception.Unavailable):
+        with self._losing(db.transition_without_volume), self.assertRaises(exception.Unavailable):
             self._attach()
         self.assertEqual("connected", self._state()[0])
         self.assertEqual({self.attachment_id}, self.driver.granted())
@@ -249,14 +249,17 @@ class LostDatabaseTest(_AttachCase):
     def test_attach_with_database_down_keeps_grant_and_connecting_row(self):
         gone = exception.Unavailable(reason="The database does not answer.")
         with mock.patch.object(db, "get", side_effect=gone), self._losing():
-            real = db.move
+            real = db.transition
 
-            def move(attachment_id, volume_id, event, *args, **kwargs):
+            def transition(attachment_id, volume_id, event, *args, **kwargs):
                 if event is not Event.CONNECT:
                     raise gone
                 return real(attachment_id, volume_id, event, *args, **kwargs)
 
-            with mock.patch.object(db, "move", move), self.assertRaises(exception.Unavailable):
+            with (
+                mock.patch.object(db, "transition", transition),
+                self.assertRaises(exception.Unavailable),
+            ):
                 self._attach()
         self.assertEqual("connecting", self._state()[0])
         self.assertEqual({self.attachment_id}, self.driver.granted())

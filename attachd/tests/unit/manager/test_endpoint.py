@@ -151,7 +151,7 @@ class EndpointTest(backends.BackendCase):
 
     def test_extend_volume_uses_size_of_row(self):
         volume = self._volume("ready")
-        db.move(volume.id, Event.EXTEND, {"new_size_gib": 4})
+        db.transition(volume.id, Event.EXTEND, {"new_size_gib": 4})
         self.endpoint.extend_volume(self.context, volume=volume)
         self.assertEqual(4, db_rows.get_volume(volume.id)["size_gib"])
 

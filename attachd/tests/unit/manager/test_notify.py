@@ -126,10 +126,10 @@ class AttachmentEventTest(Case):
     def test_attachment_event_shows_row_after_move(self):
         volume = db_rows.add_volume()
         row = db_rows.add_attachment(volume["id"])
-        moved = attachments_db.move(
+        transitioned = attachments_db.transition(
             row["id"], volume["id"], Event.CONNECT, {"connector": db_rows.CONNECTOR}
         )
-        notify.attachment_event(self.backend, "attach.start", moved)
+        notify.attachment_event(self.backend, "attach.start", transitioned)
         (message,) = self.notifications.messages()
         payload = message["payload"]
         (shown,) = payload["volume_attachment"]
@@ -139,8 +139,8 @@ class AttachmentEventTest(Case):
     def test_attachment_removed_event_omits_removed_attachment(self):
         volume = db_rows.add_volume()
         row = db_rows.add_attachment(volume["id"])
-        moved = attachments_db.move(row["id"], volume["id"], Event.CANCEL)
-        notify.attachment_removed_event(self.backend, "detach.end", moved)
+        transitioned = attachments_db.transition(row["id"], volume["id"], Event.CANCEL)
+        notify.attachment_removed_event(self.backend, "detach.end", transitioned)
         (message,) = self.notifications.messages()
         self.assertEqual([], message["payload"]["volume_attachment"])
         self.assertEqual("available", message["payload"]["status"])

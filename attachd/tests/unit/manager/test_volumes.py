@@ -203,7 +203,7 @@ class DeleteTest(_VolumeCase):
     def test_delete_removes_volume_and_row(self):
         volume_id = self._add("creating")
         volumes.create(self.backend, volume_id)
-        db.move(volume_id, Event.DELETE)
+        db.transition(volume_id, Event.DELETE)
         volumes.delete(self.backend, volume_id)
         self.assertEqual({}, self.driver.sizes())
         self.assertEqual([], db_rows.list_volumes())
@@ -232,7 +232,7 @@ class DeleteTest(_VolumeCase):
         row = db_rows.get_volume(volume_id)
         self.assertEqual(("error_deleting", None), (row["status"], row["owner"]))
         self.assertIn("backend failed", row["error"])
-        db.move(volume_id, Event.DELETE)
+        db.transition(volume_id, Event.DELETE)
         volumes.delete(self.backend, volume_id)
         self.assertEqual([], db_rows.list_volumes())
 

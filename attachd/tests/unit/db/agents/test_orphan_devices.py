@@ -67,7 +67,7 @@ class OrphanDevicesTest(databases.DatabaseCase):
     def test_find_orphan_of_recently_deleted_attachment_returns_none(self):
         attachment_id = db_rows.add_attachment(self.volume, "reserved")["id"]
         self.report(attachment_id)
-        attachments.move(attachment_id, self.volume, Event.CANCEL)
+        attachments.transition(attachment_id, self.volume, Event.CANCEL)
         self.assertEqual([], db_rows.list_attachments())
         self.assertIsNone(self.find_orphan())
 

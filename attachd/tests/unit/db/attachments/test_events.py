@@ -47,13 +47,15 @@ class RecordTest(Case):
     def test_record_lifecycle_in_order_beyond_deletion(self):
         lease = Lease(self.volume_id, "us")
         row = attachments.reserve(self.volume_id, WHO)
-        moved = attachments.move(row["id"], self.volume_id, Event.CONNECT, lease=lease)
-        attachment = moved.attachment
-        attachments.move_without_volume(
+        transitioned = attachments.transition(
+            row["id"], self.volume_id, Event.CONNECT, lease=lease
+        )
+        attachment = transitioned.attachment
+        attachments.transition_without_volume(
             attachment, Event.GRANTED, {}, attachment["generation"], lease
         )
         attachments.complete(db_rows.get_attachment(row["id"]))
-        started = attachments.move(row["id"], self.volume_id, Event.DISCONNECT, lease=lease)
+        started = attachments.transition(row["id"], self.volume_id, Event.DISCONNECT, lease=lease)
         attachments.finish_disconnect(started, lease)
         found = events.list_of_attachment(row["id"], db_rows.PROJECT)
         expected = ["reserved", "connected", "attached", "deleted"]
@@ -70,13 +72,15 @@ class RecordTest(Case):
 
     def test_record_failure_with_error(self):
         attachment_id = db_rows.add_attachment(self.volume_id, "connecting")["id"]
-        attachments.move(attachment_id, self.volume_id, Event.CONNECT_LOST, {"error": "gone"})
+        attachments.transition(
+            attachment_id, self.volume_id, Event.CONNECT_LOST, {"error": "gone"}
+        )
         (event,) = self.events()
         self.assertEqual(("connect_unknown", "gone"), (event["type"], event["details"]["error"]))
 
     def test_record_kept_device_as_kept_not_attached(self):
         attachment_id = db_rows.add_attachment(self.volume_id, "withdrawing", agent="h")["id"]
-        attachments.move(attachment_id, self.volume_id, Event.REFUSE_DETACH)
+        attachments.transition(attachment_id, self.volume_id, Event.REFUSE_DETACH)
         (event,) = self.events()
         self.assertEqual(("detach_refused", "h"), (event["type"], event["details"]["agent"]))
 
@@ -92,7 +96,7 @@ class RecordTest(Case):
             for attachment in db_rows.list_attachments(self.volume_id)
             if attachment["kind"] == "connection"
         ]
-        attachments.move(connection["id"], self.volume_id, Event.GRANTED)
+        attachments.transition(connection["id"], self.volume_id, Event.GRANTED)
         self.assertEqual([], self.events())
 
     def test_record_repeated_transition_once(self):
@@ -100,13 +104,13 @@ class RecordTest(Case):
         for _ in range(2):
             attachments.complete(db_rows.get_attachment(attachment_id))
         for _ in range(2):
-            attachments.move(attachment_id, self.volume_id, Event.WITHDRAW)
+            attachments.transition(attachment_id, self.volume_id, Event.WITHDRAW)
         self.assertEqual(["attached", "withdrawing"], self.types())
 
     def test_record_of_refused_transition_adds_no_event(self):
         row = attachments.reserve(self.volume_id, WHO)
         with self.assertRaises(exception.InvalidTransition):
-            attachments.move(row["id"], self.volume_id, Event.GRANTED)
+            attachments.transition(row["id"], self.volume_id, Event.GRANTED)
         with self.assertRaises(exception.VolumeNotAvailable):
             attachments.reserve(self.volume_id, {**WHO, "instance_uuid": "i"})
         self.assertEqual(["reserved"], self.types())
@@ -114,7 +118,7 @@ class RecordTest(Case):
     def test_record_deletion_of_rows_with_volume(self):
         attachment_id = db_rows.add_attachment(self.volume_id, "connect_failed")["id"]
         db_rows.change_volume(self.volume_id, state="deleting", status="deleting")
-        volumes.move(self.volume_id, Event.DELETED)
+        volumes.transition(self.volume_id, Event.DELETED)
         (event,) = self.events()
         self.assertEqual(("deleted", attachment_id), (event["type"], event["attachment_id"]))
 

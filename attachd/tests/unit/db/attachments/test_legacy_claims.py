@@ -64,16 +64,16 @@ class ModeTest(test_attachments_legacy.Case):
         self.assertEqual(
             "rw", db_rows.get_volume(self.volume_id)["admin_metadata"]["attached_mode"]
         )
-        attachments.move(opened, self.volume_id, Event.DISCONNECT)
+        attachments.transition(opened, self.volume_id, Event.DISCONNECT)
         self.assertEqual(("rw", "ro"), self.stored_modes(attachment_id))
-        attachments.move(opened, self.volume_id, Event.REVOKED)
+        attachments.transition(opened, self.volume_id, Event.REVOKED)
         self.assertEqual(("ro", "ro"), self.stored_modes(attachment_id))
 
     def test_attach_mode_is_rw_while_one_host_may_write(self):
         opened, _other = self.connect(mode="rw"), self.connect(OTHER_CONNECTOR, mode="rw")
         attachment_id = self.attach(mode="ro")
         for event in (Event.DISCONNECT, Event.REVOKED):
-            attachments.move(opened, self.volume_id, event)
+            attachments.transition(opened, self.volume_id, event)
         self.assertEqual(("rw", "ro"), self.stored_modes(attachment_id))
 
     def test_attach_rw_with_ro_connection_is_refused(self):

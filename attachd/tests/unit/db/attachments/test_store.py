@@ -148,16 +148,16 @@ class MoveTest(Case):
                     before = db_rows.get_volume(volume), db_rows.list_attachments(volume)
                     if state not in allowed.sources:
                         with self.assertRaisesRegex(exception.InvalidTransition, state):
-                            attachments.move(attachment_id, volume, event)
+                            attachments.transition(attachment_id, volume, event)
                         after = db_rows.get_volume(volume), db_rows.list_attachments(volume)
                         self.assertEqual(before, after)
                         continue
-                    moved = attachments.move(attachment_id, volume, event).volume
+                    transitioned = attachments.transition(attachment_id, volume, event).volume
                     left = [row["state"] for row in db_rows.list_attachments(volume)]
                     self.assertEqual([] if allowed.target is None else [allowed.target], left)
                     self._assert_derived(volume)
                     stored = db_rows.get_volume(volume)
-                    result = {key: moved[key] for key in moved if key in stored}
+                    result = {key: transitioned[key] for key in transitioned if key in stored}
                     self.assertEqual(stored, {**stored, **result})
 
     def test_move_is_three_or_four_statements_and_event(self):
@@ -165,18 +165,18 @@ class MoveTest(Case):
         attachment_id = db_rows.add_attachment(volume)["id"]
         for event, cost in ((Event.CONNECT, 5), (Event.CONNECT, 3), (Event.GRANTED, 4)):
             before = session.counters()
-            attachments.move(attachment_id, volume, event)
+            attachments.transition(attachment_id, volume, event)
             statements, transactions = session.counters()
             self.assertEqual((cost, 1), (statements - before[0], transactions - before[1]))
 
     def test_move_stores_values(self):
         volume = db_rows.add_volume()["id"]
         attachment_id = db_rows.add_attachment(volume)["id"]
-        moved = attachments.move(
+        transitioned = attachments.transition(
             attachment_id, volume, Event.CONNECT, {"host": "o", "error": "e" * 2000}
         )
         stored = db_rows.get_attachment(attachment_id)
-        self.assertEqual(stored, {**stored, **moved.attachment})
+        self.assertEqual(stored, {**stored, **transitioned.attachment})
         self.assertEqual(("o", 1023), (stored["host"], len(stored["error"])))
         self.assertIsNotNone(stored["updated_at"])
 
@@ -191,8 +191,10 @@ class MoveTest(Case):
             self.assertEqual([other], [row["id"] for row in locked.others])
             return {"generation": locked.attachment["generation"] + 1}
 
-        moved = attachments.move(attachment_id, volume, Event.CONNECT, {"host": "o"}, guard)
-        self.assertEqual([other], [row["id"] for row in moved.others])
+        transitioned = attachments.transition(
+            attachment_id, volume, Event.CONNECT, {"host": "o"}, guard
+        )
+        self.assertEqual([other], [row["id"] for row in transitioned.others])
         stored = db_rows.get_attachment(attachment_id)
         self.assertEqual((1, "o"), (stored["generation"], stored["host"]))
 
@@ -204,7 +206,7 @@ class MoveTest(Case):
             raise exception.Conflict(reason="no")
 
         with self.assertRaises(exception.Conflict):
-            attachments.move(attachment_id, volume, Event.CONNECT, guard=guard)
+            attachments.transition(attachment_id, volume, Event.CONNECT, guard=guard)
         self.assertEqual("reserved", db_rows.get_attachment(attachment_id)["state"])
 
     def test_move_with_other_generation_is_refused(self):
@@ -212,8 +214,8 @@ class MoveTest(Case):
         attachment_id = db_rows.add_attachment(volume, "connecting", generation=3)["id"]
         for stale in (2, 4):
             with self.assertRaises(exception.InvalidTransition):
-                attachments.move(attachment_id, volume, Event.GRANTED, generation=stale)
-        attachments.move(attachment_id, volume, Event.GRANTED, generation=3)
+                attachments.transition(attachment_id, volume, Event.GRANTED, generation=stale)
+        attachments.transition(attachment_id, volume, Event.GRANTED, generation=3)
         self.assertEqual("connected", db_rows.get_attachment(attachment_id)["state"])
 
     def test_move_deleted_attachment_or_of_other_volume_raises_not_found(self):
@@ -221,14 +223,14 @@ class MoveTest(Case):
         attachment_id = db_rows.add_attachment(volume)["id"]
         for wanted, parent in (("gone", volume), (attachment_id, other)):
             with self.assertRaises(exception.AttachmentNotFound):
-                attachments.move(wanted, parent, Event.CONNECT)
+                attachments.transition(wanted, parent, Event.CONNECT)
         with self.assertRaises(exception.VolumeNotFound):
-            attachments.move(attachment_id, "gone", Event.CONNECT)
+            attachments.transition(attachment_id, "gone", Event.CONNECT)
 
     def test_move_last_detach_makes_volume_in_error_available(self):
         volume = db_rows.add_volume("error")["id"]
         attachment_id = db_rows.add_attachment(volume, "disconnecting")["id"]
-        attachments.move(attachment_id, volume, Event.REVOKED)
+        attachments.transition(attachment_id, volume, Event.REVOKED)
         self.assertEqual(("available", "detached"), self._status(volume))
         self.assertEqual("ready", db_rows.get_volume(volume)["state"])
 
@@ -238,7 +240,7 @@ class MoveTest(Case):
             attachment_id = db_rows.add_attachment(volume, "connect_failed")["id"]
             for event in (Event.CONNECT, Event.DISCONNECT):
                 with self.subTest(event), self.assertRaisesRegex(exception.Conflict, state):
-                    attachments.move(attachment_id, volume, event)
+                    attachments.transition(attachment_id, volume, event)
             self.assertEqual((state, "detached"), self._status(volume))
 
 
@@ -254,7 +256,7 @@ class FinishDisconnectTest(Case):
     def _begin(self, **values):
         attachment_id = db_rows.add_attachment(self.volume_id, "attached", **values)["id"]
         guard = lambda locked: attachment_rows.next_generation(locked.attachment)  # noqa: E731
-        return attachments.move(
+        return attachments.transition(
             attachment_id, self.volume_id, Event.DISCONNECT, guard=guard, lease=self.lease
         )
 
@@ -327,7 +329,7 @@ class MoveWithoutVolumeTest(Case):
         volume = db_rows.add_volume()["id"]
         attachment = db_rows.add_attachment(volume, "connecting", generation=1)
         before = session.counters()
-        attachments.move_without_volume(attachment, Event.GRANTED, {"error": None}, 1)
+        attachments.transition_without_volume(attachment, Event.GRANTED, {"error": None}, 1)
         statements, transactions = session.counters()
         self.assertEqual((2, 1), (statements - before[0], transactions - before[1]))
         self.assertEqual("connected", db_rows.get_attachment(attachment["id"])["state"])
@@ -338,13 +340,13 @@ class MoveWithoutVolumeTest(Case):
         for state, generation in (("connecting", 2), ("connected", 1), ("reserved", 1)):
             attachment = db_rows.add_attachment(volume, state, generation=generation)
             with self.assertRaises(exception.InvalidTransition):
-                attachments.move_without_volume(attachment, Event.GRANTED, {}, 1)
+                attachments.transition_without_volume(attachment, Event.GRANTED, {}, 1)
         with self.assertRaises(exception.InvalidTransition):
-            attachments.move_without_volume(_NOTHING, Event.GRANTED, {}, 1)
+            attachments.transition_without_volume(_NOTHING, Event.GRANTED, {}, 1)
 
     def test_move_without_volume_with_changing_event_is_refused(self):
         with self.assertRaises(AssertionError):
-            attachments.move_without_volume(_NOTHING, Event.CONNECT, {}, 1)
+            attachments.transition_without_volume(_NOTHING, Event.CONNECT, {}, 1)
 
 
 class ReadTest(Case):

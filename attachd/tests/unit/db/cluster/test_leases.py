@@ -75,14 +75,14 @@ class LeasesTest(databases.DatabaseCase):
         extending = self.add_volume("them", state="extending", new_size_gib=2)
         deleting = self.add_volume("them", state="deleting")
         for begin in (
-            lambda: volumes.move(extending, Event.EXTENDED, {"new_size_gib": None}),
-            lambda: volumes.move(deleting, Event.DELETE_FAILED),
+            lambda: volumes.transition(extending, Event.EXTENDED, {"new_size_gib": None}),
+            lambda: volumes.transition(deleting, Event.DELETE_FAILED),
             lambda: volumes.reset(deleting, "available", None),
         ):
             with self.assertRaisesRegex(exception.InvalidTransition, "them:1 is working on it"):
                 begin()
         members.expire("them")
-        volumes.move(extending, Event.EXTENDED, {"new_size_gib": None})
+        volumes.transition(extending, Event.EXTENDED, {"new_size_gib": None})
         volumes.reset(deleting, "available", None)
         self.assertEqual("available", db_rows.get_volume(deleting)["status"])
 
@@ -131,20 +131,20 @@ class LeasesTest(databases.DatabaseCase):
 
     def test_write_after_takeover_is_refused(self):
         attachment_id = db_rows.add_attachment(self.volume_id, "reserved")["id"]
-        attachments.move(attachment_id, self.volume_id, Event.CONNECT, lease=self.theirs)
+        attachments.transition(attachment_id, self.volume_id, Event.CONNECT, lease=self.theirs)
         members.expire("them")
         leases.acquire_committed(self.ours)
         before = db_rows.get_volume(self.volume_id), db_rows.get_attachment(attachment_id)
         attachment = before[1]
         late = (
             lambda: leases.acquire_committed(self.theirs),
-            lambda: attachments.move(
+            lambda: attachments.transition(
                 attachment_id, self.volume_id, Event.CONNECT_FAILED, lease=self.theirs
             ),
-            lambda: attachments.move_without_volume(
+            lambda: attachments.transition_without_volume(
                 attachment, Event.GRANTED, {}, attachment["generation"], self.theirs
             ),
-            lambda: volumes.move(self.volume_id, Event.DELETE, lease=self.theirs),
+            lambda: volumes.transition(self.volume_id, Event.DELETE, lease=self.theirs),
             self.end_theirs,
         )
         for number, write in enumerate(late):
@@ -168,30 +168,34 @@ class LeasesTest(databases.DatabaseCase):
 
     def test_first_move_acquires_and_last_move_releases(self):
         attachment_id = db_rows.add_attachment(self.volume_id, "reserved")["id"]
-        moved = attachments.move(
+        transitioned = attachments.transition(
             attachment_id, self.volume_id, Event.CONNECT, lease=self.ours
         ).attachment
         self.assertEqual((("us", 1), 1), (self.stored(), self.ours.generation))
         before = session.counters().writing_transactions
-        attachments.move_without_volume(moved, Event.GRANTED, {}, moved["generation"], self.ours)
+        attachments.transition_without_volume(
+            transitioned, Event.GRANTED, {}, transitioned["generation"], self.ours
+        )
         self.assertEqual(1, session.counters().writing_transactions - before)
         self.assertEqual(((None, 1), None), (self.stored(), self.ours.generation))
-        attachments.move(attachment_id, self.volume_id, Event.DISCONNECT, lease=self.ours)
+        attachments.transition(attachment_id, self.volume_id, Event.DISCONNECT, lease=self.ours)
         self.assertEqual(("us", 2), self.stored())
-        attachments.move(attachment_id, self.volume_id, Event.REVOKED, lease=self.ours, last=True)
+        attachments.transition(
+            attachment_id, self.volume_id, Event.REVOKED, lease=self.ours, last=True
+        )
         self.assertEqual(((None, 2), None), (self.stored(), self.ours.generation))
 
     def test_refused_move_acquires_nothing(self):
         attachment_id = db_rows.add_attachment(self.volume_id, "reserved")["id"]
         with self.assertRaises(exception.InvalidTransition):
-            attachments.move(attachment_id, self.volume_id, Event.GRANTED, lease=self.ours)
+            attachments.transition(attachment_id, self.volume_id, Event.GRANTED, lease=self.ours)
         self.assertEqual(((None, 0), None), (self.stored(), self.ours.generation))
 
     def test_failed_last_move_keeps_lease(self):
         attachment = db_rows.add_attachment(self.volume_id, "reserved")
         leases.acquire_committed(self.ours)
         with self.assertRaises(exception.InvalidTransition):
-            attachments.move_without_volume(attachment, Event.GRANTED, {}, 0, self.ours)
+            attachments.transition_without_volume(attachment, Event.GRANTED, {}, 0, self.ours)
         self.assertEqual((("us", 1), 1), (self.stored(), self.ours.generation))
 
     def test_acquire_for_deleted_volume_raises_not_found(self):

@@ -55,15 +55,15 @@ class CloneSourceTest(databases.DatabaseCase):
     def test_delete_of_source_with_pending_clone_is_refused(self):
         copy = self.copy()["id"]
         with self.assertRaisesRegex(exception.InvalidVolume, f"copied to volume {copy}"):
-            volumes.move(self.source, Event.DELETE)
-        volumes.move(copy, Event.CREATED)
-        volumes.move(self.source, Event.DELETE)
+            volumes.transition(self.source, Event.DELETE)
+        volumes.transition(copy, Event.CREATED)
+        volumes.transition(self.source, Event.DELETE)
         self.assertEqual("deleting", db_rows.get_volume(self.source)["status"])
-        volumes.move(self.source, Event.DELETED)
+        volumes.transition(self.source, Event.DELETED)
         self.assertEqual(self.source, db_rows.get_volume(copy)["source_volid"])
 
     def test_delete_of_source_with_failed_clone_succeeds(self):
         copy = self.copy()["id"]
-        volumes.move(copy, Event.CREATE_FAILED)
-        volumes.move(self.source, Event.DELETE)
-        volumes.move(copy, Event.DELETE)
+        volumes.transition(copy, Event.CREATE_FAILED)
+        volumes.transition(self.source, Event.DELETE)
+        volumes.transition(copy, Event.DELETE)

@@ -68,10 +68,10 @@ class MoveTest(Case):
                     before = db_rows.get_volume(volume)
                     if state not in allowed.sources:
                         with self.assertRaisesRegex(exception.InvalidTransition, state):
-                            volumes.move(volume, event)
+                            volumes.transition(volume, event)
                         self.assertEqual(before, db_rows.get_volume(volume))
                         continue
-                    row = volumes.move(volume, event, {"error": "why"})
+                    row = volumes.transition(volume, event, {"error": "why"})
                     if allowed.target is None:
                         self.assertRaises(exception.VolumeNotFound, volumes.get, volume, None)
                         continue
@@ -86,7 +86,7 @@ class MoveTest(Case):
     def test_move_is_three_statements(self):
         volume = db_rows.add_volume()["id"]
         before = session.counters()
-        volumes.move(volume, Event.EXTEND, {"new_size_gib": 5})
+        volumes.transition(volume, Event.EXTEND, {"new_size_gib": 5})
         statements, transactions = session.counters()
         self.assertEqual((3, 1), (statements - before[0], transactions - before[1]))
 
@@ -97,37 +97,37 @@ class MoveTest(Case):
                 volume = db_rows.add_volume()["id"]
                 held = db_rows.add_attachment(volume, state)["id"]
                 if state in states.INACTIVE:
-                    volumes.move(volume, event)
+                    volumes.transition(volume, event)
                     continue
                 named = "os-reserve" if state == "held" else held
                 with self.assertRaisesRegex(exception.InvalidVolume, named):
-                    volumes.move(volume, event)
+                    volumes.transition(volume, event)
                 self._assert_derived(volume)
 
     def test_delete_removes_failed_attachments(self):
         volume = db_rows.add_volume("deleting")["id"]
         db_rows.add_attachment(volume, "connect_failed")
-        volumes.move(volume, Event.DELETED)
+        volumes.transition(volume, Event.DELETED)
         self.assertEqual(([], []), (db_rows.list_volumes(), db_rows.list_attachments()))
 
     def test_delete_removes_metadata(self):
         row = volumes.create({"project_id": "p", "size_gib": 1, "state": "deleting"}, {"a": "b"})
-        volumes.move(row["id"], Event.DELETED)
+        volumes.transition(row["id"], Event.DELETED)
         with session.reader() as connection:
             count = connection.exec_driver_sql("SELECT count(*) FROM volume_metadata").scalar()
         self.assertEqual(0, count)
 
     def test_move_without_backend_stores_no_owner(self):
         volume = db_rows.add_volume(host=None)["id"]
-        self.assertIsNone(volumes.move(volume, Event.DELETE)["owner"])
+        self.assertIsNone(volumes.transition(volume, Event.DELETE)["owner"])
 
     def test_move_truncates_long_error(self):
         volume = db_rows.add_volume("creating")["id"]
-        volumes.move(volume, Event.CREATE_FAILED, {"error": "x" * 5000})
+        volumes.transition(volume, Event.CREATE_FAILED, {"error": "x" * 5000})
         self.assertEqual("x" * 1023, db_rows.get_volume(volume)["error"])
 
     def test_move_deleted_volume_raises_not_found(self):
-        self.assertRaises(exception.VolumeNotFound, volumes.move, "gone", Event.DELETE)
+        self.assertRaises(exception.VolumeNotFound, volumes.transition, "gone", Event.DELETE)
 
     def test_list_recoverable_returns_work_of_backend_oldest_first(self):
         expected = []
@@ -215,7 +215,7 @@ class ResetTest(Case):
     def test_extended_volume_with_pending_detach_is_detaching(self):
         volume = db_rows.add_volume("extending", pending_detaches=1)["id"]
         db_rows.add_attachment(volume, "attached")
-        self.assertEqual("detaching", volumes.move(volume, Event.EXTENDED)["status"])
+        self.assertEqual("detaching", volumes.transition(volume, Event.EXTENDED)["status"])
 
     def test_reset_of_attach_status_needs_match(self):
         free, held = db_rows.add_volume()["id"], db_rows.add_volume()["id"]

@@ -120,7 +120,7 @@ class ExpireAttachmentsTest(backends.BackendCase):
 
     def test_expire_attachments_of_row_removed_meanwhile_notifies_once(self):
         attachment_id = self._add()
-        self._meanwhile(lambda: expiry_db.move(attachment_id, self.volume_id, Event.CANCEL))
+        self._meanwhile(lambda: expiry_db.transition(attachment_id, self.volume_id, Event.CANCEL))
         self.assertEqual(0, purge.expire_attachments(self.backend))
         self.notify.assert_not_called()
 

@@ -110,7 +110,7 @@ class KilledTest(backends.BackendCase):
     def test_recover_after_kill_deletes_volume(self):
         def prepare():
             self._prepare_create()()
-            volumes_db.move(self.volume_id, Event.DELETE)
+            volumes_db.transition(self.volume_id, Event.DELETE)
             return functools.partial(volumes.delete, self.backend, self.volume_id)
 
         for where in crash_injection.crash_at_each_step(self, self.backend, prepare):
@@ -121,7 +121,7 @@ class KilledTest(backends.BackendCase):
     def test_recover_after_kill_extends_volume(self):
         def prepare():
             self._prepare_create()()
-            volumes_db.move(self.volume_id, Event.EXTEND, {"new_size_gib": 3})
+            volumes_db.transition(self.volume_id, Event.EXTEND, {"new_size_gib": 3})
             return functools.partial(volumes.extend, self.backend, self.volume_id)
 
         for where in crash_injection.crash_at_each_step(self, self.backend, prepare):
@@ -219,8 +219,8 @@ class RecoverAllTest(backends.BackendCase):
         db_rows.add_attachment(db_rows.add_volume()["id"], "connecting")
         gone = exception.Unavailable(reason="The database does not answer.")
         with (
-            mock.patch.object(attachments_db, "move", side_effect=gone),
-            mock.patch.object(volumes_db, "move", side_effect=ZeroDivisionError),
+            mock.patch.object(attachments_db, "transition", side_effect=gone),
+            mock.patch.object(volumes_db, "transition", side_effect=ZeroDivisionError),
         ):
             self.assertEqual(2, recovery.recover_all(self.backend, Backoff()))
         self.assertEqual(0, recovery.recover_all(self.backend, Backoff()))
@@ -262,7 +262,7 @@ class UncertainTest(backends.BackendCase):
     def _extend_lost(self):
         volume_id = db_rows.add_volume("creating", owner=backends.HOST)["id"]
         volumes.create(self.backend, volume_id)
-        volumes_db.move(volume_id, Event.EXTEND, {"new_size_gib": 3})
+        volumes_db.transition(volume_id, Event.EXTEND, {"new_size_gib": 3})
         return volume_id
 
     def _recover(self):
@@ -475,7 +475,7 @@ class RecoverStaleTest(backends.BackendCase):
         clock = self.enterContext(mock.patch("attachd.periodics.time"))
         clock.monotonic.return_value = 1000.0
         gone = exception.Unavailable(reason="The database does not answer.")
-        with mock.patch.object(volumes_db, "move", side_effect=gone):
+        with mock.patch.object(volumes_db, "transition", side_effect=gone):
             self.assertEqual(1, recovery.recover_stale(self.backend, backoff))
         self.driver.driver_calls.clear()
         self.assertEqual(1, recovery.recover_stale(self.backend, backoff))
@@ -487,7 +487,7 @@ class RecoverStaleTest(backends.BackendCase):
     def test_recover_stale_drops_failure_of_missing_row(self):
         gone = db_rows.add_volume("creating", owner=backends.HOST, created_at=self.long_ago)["id"]
         backoff = Backoff()
-        with mock.patch.object(volumes_db, "move", side_effect=ZeroDivisionError):
+        with mock.patch.object(volumes_db, "transition", side_effect=ZeroDivisionError):
             recovery.recover_stale(self.backend, backoff)
         self.assertTrue(backoff.has_failed(gone))
         db_rows.remove_all()
@@ -539,7 +539,7 @@ class RecoveryLoopTest(backends.BackendCase):
         gone = exception.Unavailable(reason="The database does not answer.")
         clock = self.enterContext(mock.patch("attachd.periodics.time"))
         clock.monotonic.return_value = 1000.0
-        with mock.patch.object(attachments_db, "move", side_effect=gone):
+        with mock.patch.object(attachments_db, "transition", side_effect=gone):
             self.loop.run_once()
         self.loop.run_once()
         self.assertEqual("connecting", db_rows.get_attachment(attachment_id)["state"])
@@ -556,7 +556,7 @@ class RecoveryLoopTest(backends.BackendCase):
     def test_recovery_loop_after_backend_was_down_retries_at_once(self):
         attachment_id = db_rows.add_attachment(db_rows.add_volume()["id"], "connecting")["id"]
         gone = exception.Unavailable(reason="The database does not answer.")
-        with mock.patch.object(attachments_db, "move", side_effect=gone):
+        with mock.patch.object(attachments_db, "transition", side_effect=gone):
             self.loop.run_once()
         for error in ("down", None):
             self.backend.error = error
