@@ -142,7 +142,7 @@ class RememberClients(abc.ABC):
 
 
 @dataclass(frozen=True)
-class Reservation:
+class PersistentReservation:
     """A persistent reservation, which a host has made and the backend enforces.
 
     :ivar holder: the host, by its name among the holders of the volume's exports
@@ -153,11 +153,11 @@ class Reservation:
     type: str
 
 
-class Reservations(Audit):
+class PersistentReservations(Audit):
     """The ability to show persistent reservations, which pass through to the backend."""
 
     @abc.abstractmethod
-    def get_reservation(self, volume: base.VolumeRef) -> Reservation | None:
+    def get_persistent_reservation(self, volume: base.VolumeRef) -> PersistentReservation | None:
         """Return the reservation of a volume; None if no host holds one, or there is no volume.
 
         :raises BackendError: it cannot be read
@@ -242,7 +242,7 @@ ABILITIES: Final[Mapping[str, type]] = MappingProxyType(
         "audit": Audit,
         "evict": Evict,
         "remember_clients": RememberClients,
-        "reservations": Reservations,
+        "persistent_reservations": PersistentReservations,
         "manage_existing": ManageExisting,
     }
 )

@@ -91,7 +91,7 @@ class FakeDriver(
     abilities.SwitchMode,
     abilities.Evict,
     abilities.RememberClients,
-    abilities.Reservations,
+    abilities.PersistentReservations,
 ):
     """Grants and revokes at once, unless its options or a script make it slow or fail.
 
@@ -99,7 +99,7 @@ class FakeDriver(
     os-brick does not and refuses it, as it should: there is nothing a host could connect to.
 
     :ivar calls: the last calls, oldest first
-    :ivar reservations: by the ids of their volumes
+    :ivar persistent_reservations: by the ids of their volumes
     :ivar existing: bytes of the objects that may become volumes, by name
     :ivar script: see :data:`Script`; for tests that need another failure than the options make
     """
@@ -120,8 +120,8 @@ class FakeDriver(
             default=[],
             help="Methods of the fake driver that always fail: create, clone, delete, extend, "
             "grant, revoke, get_stats, boot_id, list_exports, revoke_all_except, "
-            "remember_clients, end_remembered_clients, get_reservation, list_manageable, manage, "
-            "unmanage.",
+            "remember_clients, end_remembered_clients, get_persistent_reservation, "
+            "list_manageable, manage, unmanage.",
         ),
         cfg.BoolOpt(
             "fake_fail_final",
@@ -134,7 +134,7 @@ class FakeDriver(
         super().__init__(name, conf)
         self.calls: deque[Call] = deque(maxlen=_CALLS_KEPT)
         self.script: Script | None = None
-        self.reservations: dict[str, abilities.Reservation] = {}
+        self.persistent_reservations: dict[str, abilities.PersistentReservation] = {}
         self.existing: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
         self._granted: dict[str, dict[str, base.AccessMode]] = {}
@@ -251,10 +251,12 @@ class FakeDriver(
         """Record the call: there are no clients."""
         self._perform(Call("end_remembered_clients", volume.id, export.attachment_id))
 
-    def get_reservation(self, volume: base.VolumeRef) -> abilities.Reservation | None:
+    def get_persistent_reservation(
+        self, volume: base.VolumeRef
+    ) -> abilities.PersistentReservation | None:
         """Return what a test has set."""
-        self._perform(Call("get_reservation", volume.id))
-        return self.reservations.get(volume.id)
+        self._perform(Call("get_persistent_reservation", volume.id))
+        return self.persistent_reservations.get(volume.id)
 
     def list_volumes(self) -> Mapping[str, int]:
         """List what this process created."""

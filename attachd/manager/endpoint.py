@@ -204,11 +204,11 @@ class Endpoint(_VolumeMethods):
         return runner.compare_exports(self._backend, volume_id)
 
     @expected_errors
-    def get_reservation(
+    def get_persistent_reservation(
         self, _context: RequestContext, volume_id: str
-    ) -> manager_api.Reservation | None:
-        """See manager_api.get_reservation()."""
-        return volumes.get_reservation(self._backend, volume_id)
+    ) -> manager_api.PersistentReservation | None:
+        """See manager_api.get_persistent_reservation()."""
+        return volumes.get_persistent_reservation(self._backend, volume_id)
 
     def set_log_levels(
         self, _context: RequestContext, hosts: list[str], prefix: str, level: str

@@ -22,7 +22,7 @@ from attachd.db.audit import list_attachments_of_volume
 from attachd.db.volumes import store as db
 from attachd.db.volumes import updates
 from attachd.drivers import base
-from attachd.drivers.abilities import ManageExisting, Reservations
+from attachd.drivers.abilities import ManageExisting, PersistentReservations
 from attachd.manager import backends, flow_runner, notify
 from attachd.manager.backends import Backend
 from attachd.manager.flows import volume as volume_flows
@@ -271,14 +271,16 @@ def get_manageable(backend: Backend, reference: Mapping[str, str]) -> dict[str, 
         return dataclasses.asdict(found)
 
 
-def get_reservation(backend: Backend, volume_id: str) -> manager_api.Reservation | None:
-    """Return which host reserves a volume, as of manager_api.get_reservation()."""
+def get_persistent_reservation(
+    backend: Backend, volume_id: str
+) -> manager_api.PersistentReservation | None:
+    """Return which host reserves a volume, as of manager_api.get_persistent_reservation()."""
     driver = backend.driver
-    if not isinstance(driver, Reservations):
-        raise exception.AbilityMissing(backend=backend.name, ability="reservations")
+    if not isinstance(driver, PersistentReservations):
+        raise exception.AbilityMissing(backend=backend.name, ability="persistent_reservations")
     volume = backends.volume_ref(db.get_for_driver(volume_id))
     with _backend_answers(backend):
-        found = driver.get_reservation(volume)
+        found = driver.get_persistent_reservation(volume)
     if found is None:
         return None
     held: list[str] = []

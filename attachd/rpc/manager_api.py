@@ -5,8 +5,8 @@ Version history of the contract:
 
 * 1.0: attach, attach_exclusive, check_attach, detach, force_detach, fence, finish_move,
   process_pending, initialize_connection, terminate_connections, compare_exports,
-  get_reservation, create_volume, delete_volume, extend_volume, manage_volume, unmanage_volume,
-  list_manageable, get_manageable, set_log_levels, get_log_levels
+  get_persistent_reservation, create_volume, delete_volume, extend_volume, manage_volume,
+  unmanage_volume, list_manageable, get_manageable, set_log_levels, get_log_levels
 
 A manager of an older release is called in its own version (versions.py).  An argument that
 it does not have is left out if it is empty; otherwise the request is refused until the manager is
@@ -340,10 +340,10 @@ def compare_exports(context: RequestContext, volume: Volume) -> list[str]:
     return found
 
 
-class Reservation(TypedDict):
+class PersistentReservation(TypedDict):
     """The reservation of a volume.
 
-    :ivar holder: name of the host, as drivers.abilities.Reservation
+    :ivar holder: name of the host, as drivers.abilities.PersistentReservation
     :ivar type: as the backend calls it
     :ivar attachment_ids: of the attachments to that host
     """
@@ -353,7 +353,9 @@ class Reservation(TypedDict):
     attachment_ids: list[str]
 
 
-def get_reservation(context: RequestContext, volume: Volume) -> Reservation | None:
+def get_persistent_reservation(
+    context: RequestContext, volume: Volume
+) -> PersistentReservation | None:
     """Return the persistent reservation of a volume; None: no host holds one.
 
     :raises AbilityMissing: the driver cannot show reservations
@@ -361,8 +363,8 @@ def get_reservation(context: RequestContext, volume: Volume) -> Reservation | No
     :raises: as :func:`compare_exports`
     """
     with _call_slot(context, volume.backend, volume.id):
-        found: Reservation | None = _manager(volume.backend).call(
-            context, "get_reservation", volume_id=volume.id
+        found: PersistentReservation | None = _manager(volume.backend).call(
+            context, "get_persistent_reservation", volume_id=volume.id
         )
     return found
 

@@ -20,7 +20,7 @@ DELETE_METADATA = "volume:delete_volume_metadata"
 SHOW_IMAGE_METADATA = "volume_extension:volume_image_metadata:show"
 ENCRYPTION = "volume_extension:volume_encryption_metadata"
 
-GET_RESERVATION = "volume:get_reservation"
+GET_PERSISTENT_RESERVATION = "volume:get_persistent_reservation"
 EXTEND = "volume:extend"
 EXTEND_ATTACHED = "volume:extend_attached_volume"
 RETYPE = "volume:retype"
@@ -123,10 +123,10 @@ RULES = [
         "GET /volumes/{volume_id}/encryption/{key}",
     ),
     policy.rule(
-        GET_RESERVATION,
+        GET_PERSISTENT_RESERVATION,
         policy.READER,
         "Show which host reserves a volume.",
-        f"GET {_ITEM}/reservation",
+        f"GET {_ITEM}/persistent_reservation",
     ),
     policy.rule(EXTEND, policy.MEMBER, "Extend a volume.", f"{_ACTION} (os-extend)"),
     policy.rule(

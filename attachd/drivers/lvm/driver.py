@@ -227,12 +227,14 @@ class LvmDriver(
         return self._pools.path(volume.id).exists() or super().has_volume(volume)
 
 
-class LioDriver(LvmDriver, abilities.SwitchMode, abilities.Reservations):
+class LioDriver(LvmDriver, abilities.SwitchMode, abilities.PersistentReservations):
     """The same over iSCSI, where hosts can reserve volumes, and modes change under a session."""
 
     target: Lio
 
-    def get_reservation(self, volume: base.VolumeRef) -> abilities.Reservation | None:
+    def get_persistent_reservation(
+        self, volume: base.VolumeRef
+    ) -> abilities.PersistentReservation | None:
         """Return what the target shows."""
         with sparse.map_os_errors(f"The reservation of volume {volume.id} could not be read"):
-            return self.target.get_reservation(volume)
+            return self.target.get_persistent_reservation(volume)

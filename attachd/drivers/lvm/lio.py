@@ -161,7 +161,9 @@ class Lio(Target):
     def notify_size(self, volume: base.VolumeRef) -> None:
         """Do nothing: LIO reads the device's size at each command, and hosts rescan."""
 
-    def get_reservation(self, volume: base.VolumeRef) -> abilities.Reservation | None:
+    def get_persistent_reservation(
+        self, volume: base.VolumeRef
+    ) -> abilities.PersistentReservation | None:
         """Return what the kernel shows of a SCSI reservation, which only writers can have.
 
         Source: Linux, drivers/target/target_core_configfs.c, target_pr_res_holder_show and
@@ -172,7 +174,7 @@ class Lio(Target):
             return None
         kind = self.tree.read(shown / "res_pr_type")
         is_persistent = kind.startswith(_TYPE)
-        return abilities.Reservation(
+        return abilities.PersistentReservation(
             holder=_name_holder(
                 match["initiator"].lower(),
                 self._groups(volume.id),

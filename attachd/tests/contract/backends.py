@@ -136,7 +136,9 @@ class Fake(Backend):
         """Have the driver show one."""
         assert isinstance(driver, fake.FakeDriver)
         kind = "Write Exclusive Access"
-        driver.reservations[volume.id] = abilities.Reservation(export.attachment_id, kind)
+        driver.persistent_reservations[volume.id] = abilities.PersistentReservation(
+            export.attachment_id, kind
+        )
         return True
 
     def orphans(self) -> list[str]:

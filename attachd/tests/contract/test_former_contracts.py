@@ -43,7 +43,7 @@ CAME: Mapping[str, Mapping[str, Taken]] = {
         "initialize_connection": Taken("volume connector", "denied_rule key_id"),
         "terminate_connections": Taken("volume_id connector attachment_ids", "connection_ids"),
         "compare_exports": Taken("volume_id"),
-        "get_reservation": Taken("volume_id"),
+        "get_persistent_reservation": Taken("volume_id"),
         "create_volume": Taken("volume"),
         "delete_volume": Taken("volume"),
         "extend_volume": Taken("volume"),
@@ -141,7 +141,7 @@ def requests():
     yield functools.partial(manager_api.list_manageable, WHO, "here@fake")
     yield functools.partial(manager_api.get_manageable, WHO, "here@fake", {"source-name": "disk"})
     yield functools.partial(manager_api.compare_exports, WHO, _volume())
-    yield functools.partial(manager_api.get_reservation, WHO, _volume())
+    yield functools.partial(manager_api.get_persistent_reservation, WHO, _volume())
     yield functools.partial(manager_api.set_log_levels, WHO, ["here@fake"], "attachd", "DEBUG")
     yield functools.partial(manager_api.get_log_levels, WHO, "here@fake", "attachd")
 

@@ -134,13 +134,15 @@ class SwitchModeTest(DriverCase):
         self.assert_refused(self.driver.delete, volume, final=True)
 
     def test_reservation_is_held_by_one_export_of_a_host_with_two(self):
-        self.require_ability(abilities.Reservations)
+        self.require_ability(abilities.PersistentReservations)
         volume, beside = self.volume(), self.export("b")
         shared, own = self.granted(volume, beside), self.granted(volume, self.moving)
         for holder, info, other in ((beside, shared, self.moving), (self.moving, own, beside)):
             if not self.backend.reserve(self.driver, volume, holder, info):
                 self.skipTest("hosts of the test backend reserve nothing")
-            self.assert_holder(volume, self.driver.get_reservation(volume), holder, other)
+            self.assert_holder(
+                volume, self.driver.get_persistent_reservation(volume), holder, other
+            )
 
     def test_extended_volume_keeps_the_mode(self):
         self.require_ability(abilities.OnlineExtend)

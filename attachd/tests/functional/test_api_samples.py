@@ -80,11 +80,11 @@ def generate_samples(api: wsgi_api.WsgiApi, ask: Asker | None = None) -> Iterato
     for step in STORY:
         body = _filled(step.body, ids)
         holder = ids.get("attachment-create", "")
-        reservation = abilities.Reservation(holder, "Write Exclusive Access")
+        reservation = abilities.PersistentReservation(holder, "Write Exclusive Access")
         driver = api.backend.driver
         with (
             mock.patch.object(driver, "grant", return_value=_STORY["connection"]),
-            mock.patch.object(driver, "get_reservation", return_value=reservation),
+            mock.patch.object(driver, "get_persistent_reservation", return_value=reservation),
             mock.patch.object(agent_api, "reconcile", fake_agent.act_as_agent),
         ):
             answer = ask(api, step._replace(path=_filled(step.path, ids), body=body))

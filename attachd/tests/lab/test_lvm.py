@@ -456,17 +456,17 @@ class LioTest(Case):
         volume = self.node.create()
         self.attach(volume, self.a)
         self.attach(volume, self.b)
-        self.assertIsNone(self.node.call("get_reservation", volume))
+        self.assertIsNone(self.node.call("get_persistent_reservation", volume))
         for action in ("--register --param-sark=0x1", "--reserve --param-rk=0x1 --prout-type=1"):
             self.a.run(f"sg_persist --out {action} {self.a.path}")
         self.assertEqual(
             {"holder": self.a.connector["initiator"], "type": "Write Exclusive Access"},
-            self.node.call("get_reservation", volume),
+            self.node.call("get_persistent_reservation", volume),
         )
         self.assertRaises(guests.Failed, self.b.write, 0, bytes(guests.BLOCK))
         self.a.write(0, b"1" * guests.BLOCK)
         self.detach(volume, self.a)
-        self.assertIsNone(self.node.call("get_reservation", volume))
+        self.assertIsNone(self.node.call("get_persistent_reservation", volume))
         self.detach(volume, self.b)
 
 

@@ -44,7 +44,9 @@ CALL_OF = {
         CONTEXT, _volume(**where), None, ("a",)
     ),
     "compare_exports": lambda **where: manager_api.compare_exports(CONTEXT, _volume(**where)),
-    "get_reservation": lambda **where: manager_api.get_reservation(CONTEXT, _volume(**where)),
+    "get_persistent_reservation": lambda **where: manager_api.get_persistent_reservation(
+        CONTEXT, _volume(**where)
+    ),
     "create_volume": lambda **where: manager_api.create_volume(CONTEXT, _volume(**where)),
     "delete_volume": lambda **where: manager_api.delete_volume(CONTEXT, _volume(**where)),
     "extend_volume": lambda **where: manager_api.extend_volume(CONTEXT, _volume(**where)),
@@ -53,7 +55,7 @@ CALLS = frozenset(
     {
         *("attach", "attach_exclusive", "check_attach", "detach", "force_detach"),
         *("initialize_connection", "terminate_connections", "compare_exports"),
-        "get_reservation",
+        "get_persistent_reservation",
     }
 )
 

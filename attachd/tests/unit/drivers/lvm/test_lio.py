@@ -150,9 +150,9 @@ class LioTest(case.LvmCase):
 
     def test_reservation_and_its_type_are_returned(self):
         store = self.store() / "pr"
-        self.assertIsNone(self.lio.get_reservation(case.VOLUME))
+        self.assertIsNone(self.lio.get_persistent_reservation(case.VOLUME))
         self.grant(WRITER)
-        self.assertIsNone(self.lio.get_reservation(case.VOLUME))
+        self.assertIsNone(self.lio.get_persistent_reservation(case.VOLUME))
         # As Linux 6.1 shows them.
         for holder, shown, kind in (
             (
@@ -168,8 +168,8 @@ class LioTest(case.LvmCase):
         ):
             (store / "res_holder").write_text(f"{holder}\n")
             (store / "res_pr_type").write_text(f"{shown}\n")
-            expected = abilities.Reservation("iqn.2026-01.test:1", kind)
-            self.assertEqual(expected, self.lio.get_reservation(case.VOLUME))
+            expected = abilities.PersistentReservation("iqn.2026-01.test:1", kind)
+            self.assertEqual(expected, self.lio.get_persistent_reservation(case.VOLUME))
 
     def reservation_holder(self, endpoint):
         """Return the holder of a reservation that the kernel shows with a target, or without."""
@@ -179,7 +179,7 @@ class LioTest(case.LvmCase):
         (shown / "res_holder").write_text(f"{kind} Reservation: iSCSI Initiator: {initiator}\n")
         port = f"SPC-3 Reservation: iSCSI Target Node Endpoint: {endpoint}\n" if endpoint else ""
         (shown / "res_pr_holder_tg_port").write_text(port or "No SPC-3 Reservation holder\n")
-        return self.lio.get_reservation(case.VOLUME).holder
+        return self.lio.get_persistent_reservation(case.VOLUME).holder
 
     def test_holder_with_own_target_is_named_as_in_the_listing(self):
         own = dataclasses.replace(case.export("1"), attachment_id="own", own_connection=True)

@@ -11,7 +11,7 @@ from attachd.context import RequestContext
 from attachd.rpc import manager_api
 
 
-class Reservation(TypedDict):
+class PersistentReservation(TypedDict):
     """A persistent reservation.
 
     :ivar holder: name of the host, as the backend knows it; null unless the caller may see the
@@ -28,18 +28,20 @@ class Reservation(TypedDict):
 
 @endpoint(
     "GET",
-    "/volumes/{volume_id}/reservation",
+    "/volumes/{volume_id}/persistent_reservation",
     ext_since=mv.EXT_BASE,
-    policy=policy.GET_RESERVATION,
-    doc=EndpointDoc({"reservation": Reservation | None}, faults=(400, 429, 503, 504)),
+    policy=policy.GET_PERSISTENT_RESERVATION,
+    doc=EndpointDoc(
+        {"persistent_reservation": PersistentReservation | None}, faults=(400, 429, 503, 504)
+    ),
 )
 def show(ctx: RequestContext, volume_id: str) -> dict[str, Any]:
     """Return the persistent reservation of a volume, as its backend has it now; null: none."""
-    volume = load.get(ctx, volume_id, policy.GET_RESERVATION)
+    volume = load.get(ctx, volume_id, policy.GET_PERSISTENT_RESERVATION)
     if not volume.host:
-        return {"reservation": None}
+        return {"persistent_reservation": None}
     scheduler.check_reporting(volume.backend)
-    found = manager_api.get_reservation(ctx, volume)
+    found = manager_api.get_persistent_reservation(ctx, volume)
     if found and not (ctx.is_admin or "service" in ctx.roles):
-        return {"reservation": {**found, "holder": None}}
-    return {"reservation": found}
+        return {"persistent_reservation": {**found, "holder": None}}
+    return {"persistent_reservation": found}

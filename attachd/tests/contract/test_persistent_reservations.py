@@ -12,18 +12,20 @@ load_tests = testscenarios.load_tests_apply_scenarios
 
 
 class ReservationsTest(DriverCase):
-    """get_reservation."""
+    """get_persistent_reservation."""
 
     def setUp(self):
         super().setUp()
-        self.require_ability(abilities.Reservations)
+        self.require_ability(abilities.PersistentReservations)
 
     def test_volume_without_reservation_or_unknown_has_none(self):
         volume, export = self.volume(), self.export()
-        self.assertIsNone(self.driver.get_reservation(volume))
+        self.assertIsNone(self.driver.get_persistent_reservation(volume))
         self.granted(volume, export)
-        self.assertIsNone(self.driver.get_reservation(volume))
-        self.assertIsNone(self.driver.get_reservation(base.VolumeRef(f"{uuid.uuid4()}", 1)))
+        self.assertIsNone(self.driver.get_persistent_reservation(volume))
+        self.assertIsNone(
+            self.driver.get_persistent_reservation(base.VolumeRef(f"{uuid.uuid4()}", 1))
+        )
 
     def test_reservation_has_type_and_holder_of_its_export(self):
         volume, holder, other = self.volume(), self.export("a"), self.export("b")
@@ -31,10 +33,10 @@ class ReservationsTest(DriverCase):
         self.granted(volume, other)
         if not self.backend.reserve(self.driver, volume, holder, info):
             self.skipTest("hosts of the test backend reserve nothing")
-        found = self.driver.get_reservation(volume)
+        found = self.driver.get_persistent_reservation(volume)
         self.assertNotEqual("", found.type)
         self.assert_holder(volume, found, holder, other)
-        self.assertEqual(found, self.new_driver_or_same().get_reservation(volume))
+        self.assertEqual(found, self.new_driver_or_same().get_persistent_reservation(volume))
         self.assertEqual(self.expected(volume, holder, other), self.listed(volume))
 
     def new_driver_or_same(self):
