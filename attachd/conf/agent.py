@@ -113,14 +113,4 @@ OPTIONS = [
         "A host that was taken over can report so, too: set "
         "false where an administrator is to check each host that was fenced.",
     ),
-    cfg.StrOpt(
-        "topic",
-        default="attachd-agent",
-        help="The topic that agents listen on, each host under its own name.",
-    ),
-    cfg.StrOpt(
-        "manager_topic",
-        default="attachd-agent-manager",
-        help="The topic that managers listen on for the calls of agents.",
-    ),
 ]

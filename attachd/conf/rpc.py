@@ -6,11 +6,6 @@ from oslo_config import cfg
 GROUP = "rpc"
 
 OPTIONS = [
-    cfg.StrOpt(
-        "topic",
-        default="attachd-manager",
-        help="The topic that managers listen on, each backend under its own server name.",
-    ),
     cfg.IntOpt(
         "attach_timeout",
         default=60,

@@ -237,7 +237,7 @@ def get_registry_client(host: str, timeout: float, version: str) -> RegistryClie
     :param version: of the contract, as in agent_manager_api
     """
     made: RegistryClient = transport.cached(
-        _make_registry_client, host, CONF.agent.manager_topic, timeout, version
+        _make_registry_client, host, received.REGISTRY_TOPIC, timeout, version
     )
     return made
 
@@ -320,7 +320,7 @@ def get_registry_server(
     :param answer: as of path_check.AnsweringProbeLog
     """
     target = messaging.Target(
-        exchange=received.REGISTRY_EXCHANGE, topic=CONF.agent.manager_topic, server=CONF.host
+        exchange=received.REGISTRY_EXCHANGE, topic=received.REGISTRY_TOPIC, server=CONF.host
     )
     connection, probes = transport.get_agent_transport(), path_check.AnsweringProbeLog(answer)
     dispatcher = RegistryDispatcher(endpoint, caller_timeout, probes, queues.drops)
@@ -345,7 +345,7 @@ def send_registry_probes(sent_at: str) -> None:
     :param sent_at: the present by the clock of the database
     :raises Unavailable: no manager can get them now
     """
-    target = messaging.Target(exchange=received.REGISTRY_EXCHANGE, topic=CONF.agent.manager_topic)
+    target = messaging.Target(exchange=received.REGISTRY_EXCHANGE, topic=received.REGISTRY_TOPIC)
     connection = transport.get_agent_transport()
     with _reporting_cuts():
         path_check.send_probe(connection, target(fanout=True), sent_at=sent_at, by_queue=False)
@@ -371,7 +371,7 @@ def count_registry_consumers() -> int:
             # In a channel of its own: an error ends the channel.
             with connection.connection.channel() as channel:
                 try:
-                    found = channel.queue_declare(CONF.agent.manager_topic, passive=True)
+                    found = channel.queue_declare(received.REGISTRY_TOPIC, passive=True)
                 except connection.connection.channel_errors as error:
                     raise path_check.PathCut(str(error)) from error
                 counts.append(found.consumer_count)

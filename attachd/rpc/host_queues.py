@@ -25,11 +25,13 @@ import oslo_messaging as messaging
 from oslo_messaging._drivers import amqpdriver, impl_rabbit
 from oslo_messaging._drivers import common as rpc_common
 
-from attachd.conf import CONF
-from attachd.rpc import admission, path_check
+from attachd.rpc import admission, path_check, received
 from attachd.rpc.fair_dispatch import FairServer
 
 LOG = logging.getLogger(__name__)
+
+AGENT_TOPIC: Final = "attachd-agent"
+"""The topic that agents listen on, each host under its own name."""
 
 PREFETCH: Final = 1
 """How many messages of a queue a manager has before it acknowledges one."""
@@ -51,12 +53,12 @@ _LIMITS: Final = {
 
 def host_topic(host: str) -> str:
     """Return the topic of a host, which is also the name of its exchange."""
-    return f"{CONF.agent.topic}.{host}"
+    return f"{AGENT_TOPIC}.{host}"
 
 
 def queue_name(host: str) -> str:
     """Return the name of the queue for the calls of a host, which is also its routing key."""
-    return f"{CONF.agent.manager_topic}-calls.{host}"
+    return f"{received.REGISTRY_TOPIC}-calls.{host}"
 
 
 class _Consumer(impl_rabbit.Consumer):

@@ -19,6 +19,9 @@ from kombu.transport import pyamqp
 MAX_SIZE: Final = 2**24
 """Bytes of a message, before and after decompression; RabbitMQ 4 itself accepts no more."""
 
+REGISTRY_TOPIC: Final = "attachd-agent-manager"
+"""The topic that managers listen on for the calls of agents."""
+
 REGISTRY_EXCHANGE: Final = "amq.topic"
 """Of the server for agents.  Exists in each virtual host; RabbitMQ refuses to delete it."""
 

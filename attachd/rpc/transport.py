@@ -35,6 +35,9 @@ conf_messaging.register()
 P = ParamSpec("P")
 R = TypeVar("R")
 
+MANAGER_TOPIC = "attachd-manager"
+"""The topic that managers listen on, each backend under its own server name."""
+
 RETRIES = 1
 """Number of retries, a second apart, of a message that the message queue did not accept."""
 
@@ -249,7 +252,7 @@ def ping(connection: Any = None, target: messaging.Target | None = None) -> None
     :param connection: None: that of managers
     :param target: a topic that no server listens on; None: one of managers
     """
-    target = target or messaging.Target(topic=f"{CONF.rpc.topic}-ping")
+    target = target or messaging.Target(topic=f"{MANAGER_TOPIC}-ping")
     pinger = messaging.get_rpc_client(connection or get_transport(), target, retry=RETRIES)
     with _reporting_outages():
         pinger.cast({}, "ping")
@@ -354,7 +357,7 @@ def get_client(
     :param objects: the object versions that the manager understands
     :param topic: None: that of managers
     """
-    return _state.client_of(topic or CONF.rpc.topic, server_name, timeout, version, objects)
+    return _state.client_of(topic or MANAGER_TOPIC, server_name, timeout, version, objects)
 
 
 def get_fanout_client(version: str) -> Client:
@@ -382,7 +385,7 @@ def get_server(
     :param caller_timeout: seconds that callers wait for an answer; None: [rpc]attach_timeout
     :param calls_per_volume: how many calls for one volume run at the same time
     """
-    target = messaging.Target(topic=topic or CONF.rpc.topic, server=server_name)
+    target = messaging.Target(topic=topic or MANAGER_TOPIC, server=server_name)
     dispatcher = Dispatcher(endpoint, caller_timeout)
     return FairServer(get_transport(), target, dispatcher, calls_per_volume)
 
@@ -401,7 +404,7 @@ def get_checked_server(
     if not is_broker_used():
         return get_server(endpoint, server_name, topic, caller_timeout, calls_per_volume)
     rpc_transport = get_transport()
-    target = messaging.Target(topic=topic or CONF.rpc.topic, server=server_name)
+    target = messaging.Target(topic=topic or MANAGER_TOPIC, server=server_name)
     probes = path_check.ProbeLog()
     dispatcher = Dispatcher(endpoint, caller_timeout, probes)
     return path_check.CheckedServer(
@@ -428,7 +431,7 @@ def probe_manager(backend: str) -> None:
     :raises PathCut: no queue takes it
     :raises MessageDeliveryFailure: the message queue cannot be reached
     """
-    target = messaging.Target(topic=CONF.rpc.topic, server=backend)
+    target = messaging.Target(topic=MANAGER_TOPIC, server=backend)
     path_check.send_probe(get_transport(), target)
 
 
@@ -506,7 +509,7 @@ def _make_client(
 
 
 def _make_fanout_client(version: str) -> Client:
-    target = messaging.Target(topic=CONF.rpc.topic, fanout=True, version=version)
+    target = messaging.Target(topic=MANAGER_TOPIC, fanout=True, version=version)
     return Client(
         messaging.get_rpc_client(
             get_transport(), target, version_cap=version, serializer=Serializer(), retry=RETRIES

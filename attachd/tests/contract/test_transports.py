@@ -11,7 +11,6 @@ from oslo_messaging import exceptions as messaging_exceptions
 from oslo_messaging.rpc.dispatcher import RPCDispatcher
 
 from attachd import exception
-from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.objects import Volume
 from attachd.rpc import fair_dispatch, transport
@@ -137,7 +136,7 @@ class Errors:
             self.call("echo", volume=1)
 
     def test_call_to_fanout_is_refused(self):
-        target = messaging.Target(topic=CONF.rpc.topic, fanout=True)
+        target = messaging.Target(topic=transport.MANAGER_TOPIC, fanout=True)
         client = messaging.get_rpc_client(transport.get_transport(), target)
         with self.assertRaises(messaging_exceptions.InvalidTarget):
             client.call({}, "echo", value=1)
@@ -166,7 +165,7 @@ class Delivery:
             self.client().cast(self.context, "echo", value=1)
 
     def test_optional_message_without_receiver_is_dropped(self):
-        target = messaging.Target(topic=CONF.rpc.topic, server="missing")
+        target = messaging.Target(topic=transport.MANAGER_TOPIC, server="missing")
         # There is no server, so no slow machine matters.
         client = messaging.get_rpc_client(transport.get_transport(), target, timeout=0.3)
         client.cast({}, "echo", value=1)
@@ -228,7 +227,7 @@ class Delivery:
 
     def test_call_to_topic_reaches_one_server(self):
         endpoints = [self.serve("host@one"), self.serve("host@two")]
-        target = messaging.Target(topic=CONF.rpc.topic)
+        target = messaging.Target(topic=transport.MANAGER_TOPIC)
         client = messaging.get_rpc_client(
             transport.get_transport(), target, serializer=transport.Serializer()
         )
@@ -355,7 +354,7 @@ class Time:
                 real(dispatcher, event, incoming)
 
         self.enterContext(mock.patch.object(RPCDispatcher, "_watchdog", watchdog))
-        target = messaging.Target(topic=CONF.rpc.topic, server="host@backend")
+        target = messaging.Target(topic=transport.MANAGER_TOPIC, server="host@backend")
         client = messaging.get_rpc_client(
             transport.get_transport(),
             target,

@@ -88,8 +88,8 @@ class Case:
         messaging.TransportURL(CONF)
         CONF.set_override("transport_url", self.transport_url())
         self.addCleanup(CONF.clear_override, "transport_url")
-        CONF.set_override("topic", f"topic-{uuid.uuid4().hex}", group="rpc")
-        self.addCleanup(CONF.clear_override, "topic", group="rpc")
+        topic = f"topic-{uuid.uuid4().hex}"
+        self.enterContext(mock.patch.object(transport, "MANAGER_TOPIC", topic))
         # The machine may be slow, and is not silent then.
         self.enterContext(mock.patch.object(bulkheads, "OPEN_AFTER", TIMEOUT))
         transport.reset_after_fork()
@@ -138,7 +138,7 @@ class RabbitMQ(Case):
         """Wait until nothing is in the queue of a server, whose clock is the broker's."""
         with kombu.Connection(f"pyamqp{self._url.removeprefix('rabbit')}") as connection:
             channel = connection.channel()
-            queue = f"{CONF.rpc.topic}.host@backend"
+            queue = f"{transport.MANAGER_TOPIC}.host@backend"
             wait_until(
                 lambda: channel.queue_declare(queue, passive=True).message_count == 0,
                 "the message to expire",

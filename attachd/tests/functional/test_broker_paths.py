@@ -8,9 +8,7 @@ import requests
 import testtools
 
 from attachd import service
-from attachd.conf.agent import OPTIONS as AGENT_OPTIONS
-from attachd.conf.rpc import OPTIONS as RPC_OPTIONS
-from attachd.rpc import received
+from attachd.rpc import received, transport
 from attachd.tests.fixtures import deployments, guides, metric_samples, processes, rabbitmq
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
@@ -25,15 +23,6 @@ driver = fake
 """
 
 BACKEND = "test@shelf"
-
-
-def default(options, name):
-    """Return the default of an option."""
-    return next(option.default for option in options if option.name == name)
-
-
-RPC_TOPIC = default(RPC_OPTIONS, "topic")
-AGENT_TOPIC = default(AGENT_OPTIONS, "manager_topic")
 
 
 @full_only("outages")
@@ -96,28 +85,30 @@ class Case(testtools.TestCase):
 class DeletedTest(Case):
     def test_deleted_exchange_is_restored_without_restart(self):
         self.assertEqual("ok", self.broker_check()["status"])
-        self.assertEqual(0.0, self.restored(f"{RPC_TOPIC}.{BACKEND}"))
+        self.assertEqual(0.0, self.restored(f"{transport.MANAGER_TOPIC}.{BACKEND}"))
         self.channel().exchange_delete(service.EXCHANGE)
         self.assertEqual(503, self.attach_status())
-        self.assert_restored(f"{RPC_TOPIC}.{BACKEND}")
+        self.assert_restored(f"{transport.MANAGER_TOPIC}.{BACKEND}")
         # The server of agents is in another virtual host.
-        self.assertEqual(0.0, self.restored(f"{AGENT_TOPIC}.test"))
+        self.assertEqual(0.0, self.restored(f"{received.REGISTRY_TOPIC}.test"))
 
     def test_deleted_binding_is_restored_without_restart(self):
-        queue = f"{RPC_TOPIC}.{BACKEND}"
+        queue = f"{transport.MANAGER_TOPIC}.{BACKEND}"
         self.channel().queue_unbind(queue, service.EXCHANGE, queue)
         self.assertEqual(503, self.attach_status())
         self.assert_restored(queue)
-        self.assertEqual(0.0, self.restored(f"{AGENT_TOPIC}.test"))
+        self.assertEqual(0.0, self.restored(f"{received.REGISTRY_TOPIC}.test"))
 
     def test_deleted_binding_of_agents_queue_is_restored(self):
         channel = self.channel(self.agent_broker)
-        channel.queue_unbind(AGENT_TOPIC, received.REGISTRY_EXCHANGE, AGENT_TOPIC)
-        self.assert_restored(f"{AGENT_TOPIC}.test")
+        channel.queue_unbind(
+            received.REGISTRY_TOPIC, received.REGISTRY_EXCHANGE, received.REGISTRY_TOPIC
+        )
+        self.assert_restored(f"{received.REGISTRY_TOPIC}.test")
 
     def test_deleted_fanout_exchange_is_restored(self):
-        self.channel().exchange_delete(f"{RPC_TOPIC}_fanout")
-        self.assert_restored(f"{RPC_TOPIC}.{BACKEND}")
+        self.channel().exchange_delete(f"{transport.MANAGER_TOPIC}_fanout")
+        self.assert_restored(f"{transport.MANAGER_TOPIC}.{BACKEND}")
 
     def test_deleted_queues_are_declared_again(self):
         """oslo.messaging does that itself: the broker cancels the consumers of a deleted queue."""
@@ -151,7 +142,7 @@ class QuorumTest(Case):
 
     def test_deleted_exchange_of_quorum_queues_is_restored(self):
         self.channel().exchange_delete(service.EXCHANGE)
-        self.assert_restored(f"{RPC_TOPIC}.{BACKEND}")
+        self.assert_restored(f"{transport.MANAGER_TOPIC}.{BACKEND}")
 
 
 @full_only("outages")

@@ -16,7 +16,6 @@ from urllib import parse
 
 import testtools
 
-from attachd.conf.agent import OPTIONS
 from attachd.rpc import received
 from attachd.tests.fixtures import faulty_manager, processes, rabbitmq, requirements
 from attachd.tests.fixtures.lease_deployment import RIGHTS, LeaseDeployment
@@ -33,8 +32,6 @@ TAKEOVER = 30.0
 """[manager]member_timeout, after which a manager that hangs counts as dead."""
 DROPPED = 60.0
 """Seconds after which the message queue has closed a connection that was silent."""
-
-TOPIC = next(option.default for option in OPTIONS if option.name == "manager_topic")
 
 Fault = Callable[[LeaseDeployment], Any]
 
@@ -229,7 +226,7 @@ def list_queues(deployment: LeaseDeployment) -> list[str]:
     listed = processes.check_output(
         ["rabbitmqctl", "-q", "--no-table-headers", "list_queues", "-p", vhost, "name"]
     )
-    return [name for name in listed.split() if name.startswith(TOPIC)]
+    return [name for name in listed.split() if name.startswith(received.REGISTRY_TOPIC)]
 
 
 def delete_queues(channel: Any, deployment: LeaseDeployment) -> None:
@@ -240,12 +237,14 @@ def delete_queues(channel: Any, deployment: LeaseDeployment) -> None:
 
 def delete_bindings(channel: Any, deployment: LeaseDeployment) -> None:
     """Delete the binding of the common queue."""
-    channel().queue_unbind(TOPIC, received.REGISTRY_EXCHANGE, TOPIC)
+    channel().queue_unbind(
+        received.REGISTRY_TOPIC, received.REGISTRY_EXCHANGE, received.REGISTRY_TOPIC
+    )
 
 
 def delete_exchange(channel: Any, deployment: LeaseDeployment) -> None:
     """Delete the exchange to all managers; that of calls cannot be deleted."""
-    channel().exchange_delete(f"{TOPIC}_fanout")
+    channel().exchange_delete(f"{received.REGISTRY_TOPIC}_fanout")
 
 
 @contextlib.contextmanager

@@ -41,17 +41,17 @@ class PrepareTest(unittest.TestCase):
         return str(path)
 
     def test_prepare_prefers_config_files_of_command_line(self):
-        named = self.write("named.conf", "[rpc]\ntopic = named\n")
-        usual = self.write("usual.conf", "[rpc]\ntopic = usual\n")
+        named = self.write("named.conf", "[rpc]\nmax_calls = 3\n")
+        usual = self.write("usual.conf", "[rpc]\nmax_calls = 4\n")
         service.prepare(["--config-file", named], config_files=[usual])
-        self.assertEqual("named", CONF.rpc.topic)
+        self.assertEqual(3, CONF.rpc.max_calls)
 
     def test_prepare_lets_later_files_override_earlier_ones(self):
-        first = self.write("1.conf", "[rpc]\ntopic = first\nattach_timeout = 5\n")
-        second = self.write("2.conf", "[rpc]\ntopic = second\n")
+        first = self.write("1.conf", "[rpc]\nmax_calls = 1\nattach_timeout = 5\n")
+        second = self.write("2.conf", "[rpc]\nmax_calls = 2\n")
         with mock.patch.dict(os.environ, {"ATTACHD_CONFIG_FILES": f"{first}:{second}"}):
             service.prepare([])
-        self.assertEqual(("second", 5), (CONF.rpc.topic, CONF.rpc.attach_timeout))
+        self.assertEqual((2, 5), (CONF.rpc.max_calls, CONF.rpc.attach_timeout))
 
     def test_prepare_sets_defaults_below_config_files(self):
         service.prepare([], config_files=[], defaults={"host": "somewhere"})

@@ -44,10 +44,10 @@ class RegistrationTest(unittest.TestCase):
 
     def test_configuration_file_sets_options_of_all_groups(self):
         lines = ["[DEFAULT]", "enabled_backends = one,two"]
-        lines += ["[manager]", "workers = 7", "[rpc]", "topic = t", "[api]", "max_limit = 5"]
+        lines += ["[manager]", "workers = 7", "[rpc]", "max_calls = 3", "[api]", "max_limit = 5"]
         code = (
             "import sys; from attachd.conf import CONF; CONF(sys.argv[1:]); "
-            "print(CONF.enabled_backends, CONF.manager.workers, CONF.rpc.topic, "
+            "print(CONF.enabled_backends, CONF.manager.workers, CONF.rpc.max_calls, "
             "CONF.api.max_limit)"
         )
         with tempfile.TemporaryDirectory() as folder:
@@ -55,7 +55,7 @@ class RegistrationTest(unittest.TestCase):
             file.write_text("\n".join(lines))
             command = [sys.executable, "-W", "ignore", "-c", code, "--config-file", str(file)]
             read = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        self.assertEqual("['one', 'two'] 7 t 5", read.strip())
+        self.assertEqual("['one', 'two'] 7 3 5", read.strip())
 
 
 class OptionsTest(unittest.TestCase):

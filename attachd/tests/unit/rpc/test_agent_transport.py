@@ -12,6 +12,7 @@ from oslo_messaging.rpc import dispatcher as rpc_dispatcher
 from attachd import exception
 from attachd.conf import CONF
 from attachd.rpc import admission, agent_transport, host_queues, path_check, transport
+from attachd.rpc.received import REGISTRY_TOPIC
 from attachd.tests.fixtures import rpc_clients
 from attachd.tests.fixtures.conf_fixture import override
 from attachd.tests.wait import TIMEOUT, wait_until
@@ -247,11 +248,10 @@ class NamesTest(unittest.TestCase):
         self.assertEqual({"amqp_durable_queues": "true"}, url.query)
 
     def test_host_has_exchange_and_topic_of_its_name(self):
-        override(self, "topic", "t", "agent")
         server = agent_transport.get_host_server(Endpoint(), "h")
-        self.assertEqual(("t.h", "t.h", "agent"), _place(server))
+        self.assertEqual(("attachd-agent.h", "attachd-agent.h", "agent"), _place(server))
         server = agent_transport.get_registry_server(Endpoint(), 5, host_queues.HostQueues())
-        self.assertEqual(("amq.topic", CONF.agent.manager_topic, CONF.host), _place(server))
+        self.assertEqual(("amq.topic", REGISTRY_TOPIC, CONF.host), _place(server))
 
     def test_calls_without_broker_need_no_probes(self):
         self.assertFalse(agent_transport.is_probed())
@@ -266,9 +266,7 @@ class NamesTest(unittest.TestCase):
             ):
                 agent_transport.send_registry_probes("2026-01-01T00:00:00")
             target = sent.call_args.args[1]
-            self.assertEqual(
-                ("amq.topic", CONF.agent.manager_topic), (target.exchange, target.topic)
-            )
+            self.assertEqual(("amq.topic", REGISTRY_TOPIC), (target.exchange, target.topic))
 
 
 def _place(server):

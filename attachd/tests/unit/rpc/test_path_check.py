@@ -7,7 +7,6 @@ from unittest import mock
 from kombu import exceptions as kombu_exceptions
 import oslo_messaging as messaging
 
-from attachd.conf import CONF
 from attachd.rpc import path_check, transport
 from attachd.tests.fixtures import metric_samples, rpc_clients
 
@@ -280,4 +279,4 @@ class DispatcherTest(unittest.TestCase):
         rpc_clients.use_transport(self, "rabbit://guest:guest@127.0.0.1:1/")
         server = transport.get_checked_server(mock.Mock(target=None), "h@b")
         self.assertIsInstance(server, path_check.CheckedServer)
-        self.assertEqual(f"{CONF.rpc.topic}.h@b", server.name)
+        self.assertEqual(f"{transport.MANAGER_TOPIC}.h@b", server.name)
