@@ -11,6 +11,7 @@ from attachd.conf import CONF
 from attachd.db import host_identities
 from attachd.db.agents import accept_machine
 from attachd.db.agents import store as agents
+from attachd.db.row_types import AgentRow
 from attachd.host_identity import HostIdentity
 from attachd.manager.agents import report_schema
 
@@ -107,7 +108,7 @@ def _list() -> None:
     output.print_rows(rows, _COLUMNS, CONF.subject.format)
 
 
-def _shown(row: agents.Row) -> agents.Row:
+def _shown(row: AgentRow) -> dict[str, Any]:
     return {
         "host": row["host"],
         "state": agents.state(row),

@@ -152,15 +152,34 @@ class MemberRow(TypedDict):
     queue_probed_at: datetime.datetime | None
 
 
-class AgentRow(TypedDict):
-    """A host that runs an agent.
+class MachineRow(TypedDict):
+    """What is stored of the machine whose reports are accepted as those of a host's agent.
 
     :ivar key_digest: left out where rows leave the module of the table
-    :ivar alive: whether it reported within ``[agent]down_time``; lists have it
     """
 
     host: str
     key_digest: NotRequired[str]
+    boot_id: str | None
+    machine_id: str | None
+    report_process: str | None
+    report_start: int | None
+    report_number: int | None
+    report_token: str | None
+    journal_losses: int | None
+    former_boot_at: datetime.datetime | None
+    heartbeat_at: datetime.datetime | None
+    conflict: dict[str, Any] | None
+    refused_boots: list[str] | None
+    initiators: list[str] | None
+
+
+class AgentRow(MachineRow):
+    """A host that runs an agent.
+
+    :ivar alive: whether it reported within ``[agent]down_time``; lists have it
+    """
+
     connector: dict[str, Any] | None
     devices: list[dict[str, Any]] | None
     connector_type: str | None
@@ -169,22 +188,10 @@ class AgentRow(TypedDict):
     seen_at: datetime.datetime | None
     created_at: datetime.datetime
     updated_at: datetime.datetime | None
-    initiators: list[str] | None
     orphan_devices: list[dict[str, Any]] | None
-    boot_id: str | None
-    heartbeat_at: datetime.datetime | None
     lease: int | None
     lost_at: datetime.datetime | None
     lost_action: str | None
-    machine_id: str | None
-    report_token: str | None
-    report_process: str | None
-    report_start: int | None
-    report_number: int | None
-    journal_losses: int | None
-    former_boot_at: datetime.datetime | None
-    conflict: dict[str, Any] | None
-    refused_boots: list[str] | None
     believed_until: datetime.datetime | None
     alive: NotRequired[bool]
 

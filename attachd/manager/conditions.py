@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 import datetime
 import logging
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from oslo_log import log
 
@@ -18,6 +18,7 @@ from attachd.db import models
 from attachd.db.agents import store as agents
 from attachd.db.attachments import conditions as db
 from attachd.db.attachments.conditions import Condition
+from attachd.db.row_types import AgentRow
 from attachd.drivers import abilities
 from attachd.manager import backends, fencing
 from attachd.manager.backends import Backend
@@ -125,7 +126,7 @@ def observe(backend: Backend) -> None:
     # Read afterwards: what they show is not older than the rows.
     reports = {row["host"]: row for row in agents.list_all()}
     devices = {
-        (host, device["attachment_id"]): device
+        (host, device["attachment_id"]): cast("DeviceReport", device)
         for host, report in reports.items()
         for device in report["devices"] or ()
     }
@@ -146,7 +147,7 @@ def _is_nothing_known(seen: Evidence) -> bool:
     return bool(seen.no_report) or (seen.agent is None and seen.session is None)
 
 
-def _explain_no_report(row: db.Row, report: agents.Row | None, device: DeviceReport | None) -> str:
+def _explain_no_report(row: db.Row, report: AgentRow | None, device: DeviceReport | None) -> str:
     """Return why the report of a host says nothing about an attachment; "": it does."""
     host = row["agent"]
     if report is None:

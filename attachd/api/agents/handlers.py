@@ -4,7 +4,6 @@
 An operator registers hosts: attachd-manage agent add.
 """
 
-from collections.abc import Mapping
 import datetime
 from typing import Any, Final, TypedDict
 
@@ -15,10 +14,10 @@ from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.db import models
 from attachd.db.agents import machines
 from attachd.db.agents import store as agents
+from attachd.db.row_types import AgentRow
 
 ITEM = "/agents/{host}"
 Body = dict[str, Any]
-Row = Mapping[str, Any]
 
 
 _PUBLIC_KEYS: Final = frozenset(
@@ -84,12 +83,12 @@ class Agent(TypedDict):
     devices: list[dict[str, Any]]
 
 
-def agent_view(row: Row) -> Agent:
+def agent_view(row: AgentRow) -> Agent:
     """Return the representation of one agent.
 
     :param row: as of db.agents.get()
     """
-    connector = row["connector"]
+    connector, conflict = row["connector"], row["conflict"]
     return {
         "host": row["host"],
         "state": agents.state(row),
@@ -99,11 +98,12 @@ def agent_view(row: Row) -> Agent:
         "error": _find_error(row),
         "boot_id": row["boot_id"],
         "machine_id": row["machine_id"],
-        "conflict": row["conflict"]
-        and {
-            "boot_id": row["conflict"]["boot_id"],
-            "machine_id": row["conflict"]["machine_id"],
-            "since": row["conflict"]["since"],
+        "conflict": None
+        if conflict is None
+        else {
+            "boot_id": conflict["boot_id"],
+            "machine_id": conflict["machine_id"],
+            "since": conflict["since"],
         },
         "connector": connector
         and {key: connector[key] for key in connector if key in _PUBLIC_KEYS},
@@ -111,7 +111,7 @@ def agent_view(row: Row) -> Agent:
     }
 
 
-def _find_error(row: Row) -> str | None:
+def _find_error(row: AgentRow) -> str | None:
     try:
         machines.check_single(row)
     except exception.AgentConflict as error:

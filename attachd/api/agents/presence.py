@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of whether the agent of a host can work, and the connector that it reports."""
 
-from collections.abc import Mapping
-import datetime
 from typing import Any
 
 from attachd import exception
 from attachd.db import host_fences
 from attachd.db.agents import machines
 from attachd.db.agents import store as agents
-
-Row = Mapping[str, Any]
+from attachd.db.row_types import AgentRow
 
 
 def connector(host: str) -> dict[str, Any]:
@@ -64,7 +61,7 @@ def unavailable(host: str, since: str, alternative: str) -> exception.AgentUnava
     return exception.AgentUnavailable(f"{known} {alternative}", **known.details)
 
 
-def since(row: Row) -> str:
+def since(row: AgentRow) -> str:
     """Return the time of the last report in the form that AgentUnavailable's message needs."""
-    seen_at: datetime.datetime | None = row["seen_at"]
+    seen_at = row["seen_at"]
     return "yet" if seen_at is None else f"since {seen_at:%Y-%m-%d %H:%M:%S} UTC"

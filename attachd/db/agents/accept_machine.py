@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An administrator chooses the machine whose reports are those of a host; see machines.py."""
 
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import sqlalchemy as sa
 
@@ -10,23 +10,23 @@ from attachd.db import models
 from attachd.db.agents import machines
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
+from attachd.db.row_types import AgentRow
 
-Row = dict[str, Any]
 _AGENTS = models.agents
 _ATTACHMENTS = models.attachments
 
 _MAX_REFUSED: Final = 16
 """How many boot ids are refused of a host, the latest ones."""
 
-_ANY: Final[Row] = {
-    "boot_id": None,
-    "machine_id": None,
-    "report_token": None,
-    "report_process": None,
-    "report_start": None,
-    "report_number": None,
-}
-"""What is stored of a machine if the next report is accepted, of any."""
+_NAMES: Final = (
+    "boot_id",
+    "machine_id",
+    "report_token",
+    "report_process",
+    "report_start",
+    "report_number",
+)
+"""The columns about a machine; all are NULL if the next report is accepted, of any."""
 
 
 @retried
@@ -57,29 +57,31 @@ def accept(host: str, boot_id: str | None, devices_gone: bool) -> str | None:  #
     return f"boot {boot_id}" if boot_id else None
 
 
-def _lock(connection: sa.Connection, host: str) -> Row:
+def _lock(connection: sa.Connection, host: str) -> AgentRow:
     statement = sa.select(_AGENTS).where(_AGENTS.c.host == host).with_for_update()
     row = connection.execute(statement).mappings().first()
     if row is None:
         raise exception.AgentNotFound(host=host)
-    return dict(row)
+    return cast("AgentRow", dict(row))
 
 
-def _choose(row: Row, other: Row | None, boot_id: str | None) -> tuple[Row, list[str], bool]:
+def _choose(
+    row: AgentRow, other: dict[str, Any] | None, boot_id: str | None
+) -> tuple[dict[str, Any], list[str | None], bool]:
     """Return what is to be stored of the chosen machine, whom it replaces, and whether those may
     have devices.
 
     :raises Conflict: no such machine reports
     """
-    present = {name: row[name] for name in _ANY}
+    present = {name: row[name] for name in _NAMES}
     if other is None:
         if boot_id is None:
-            return dict(_ANY), [row["boot_id"]], True
+            return dict.fromkeys(_NAMES), [row["boot_id"]], True
         if boot_id == row["boot_id"]:
             return present, [], False
     elif other["boot_id"] == row["boot_id"] == boot_id:
         # Two agents of one machine: an administrator has stopped one of them.
-        return dict(_ANY), [], True
+        return dict.fromkeys(_NAMES), [], True
     elif boot_id == row["boot_id"]:
         return present, [other["boot_id"]], bool(other["is_known"])
     elif boot_id is not None and boot_id == other["boot_id"]:
@@ -95,7 +97,7 @@ def _choose(row: Row, other: Row | None, boot_id: str | None) -> tuple[Row, list
     )
 
 
-def _has_devices_of_others(connection: sa.Connection, host: str, chosen: Row) -> bool:
+def _has_devices_of_others(connection: sa.Connection, host: str, chosen: dict[str, Any]) -> bool:
     """Return whether another machine than the chosen one has reported a device of the host.
 
     Which one has reported before is not known of a process that was started since.
@@ -107,7 +109,7 @@ def _has_devices_of_others(connection: sa.Connection, host: str, chosen: Row) ->
     )
 
 
-def _check_unused(connection: sa.Connection, host: str, dropped: list[str]) -> None:
+def _check_unused(connection: sa.Connection, host: str, dropped: list[str | None]) -> None:
     """Check that a machine that is refused has no devices.
 
     :raises Conflict: it may have some

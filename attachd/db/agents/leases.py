@@ -8,7 +8,7 @@ several managers one succeeds.
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypedDict
 
 from oslo_db import exception as db_exception
 import sqlalchemy as sa
@@ -21,11 +21,11 @@ from attachd.db.attachments import statements
 from attachd.db.cluster import services
 from attachd.db.engine import clock_skew, session
 from attachd.db.engine.retry import retried
+from attachd.db.row_types import MachineRow
 from attachd.host_identity import HostIdentity
 from attachd.lost_agents import Action, Rule
 from attachd.states import WITH_ACCESS
 
-Row = dict[str, Any]
 _AGENTS = models.agents
 _ATTACHMENTS = models.attachments
 _VOLUMES = models.volumes
@@ -51,6 +51,17 @@ class Lease(NamedTuple):
     length: int | None
     lost_action: str | None
     lost_for: float | None = None
+
+
+class RuleRow(TypedDict):
+    """What the rule of an attachment follows from: its backend, and its type's extra specs."""
+
+    volume_host: str | None
+    type_specs: dict[str, str | None] | None
+
+
+class _RuleRowOfHost(RuleRow):
+    agent: str
 
 
 class TooManyFences(Exception):
@@ -95,18 +106,15 @@ def list_rules(hosts: Collection[str]) -> dict[str, list[Rule]]:
         .join(_VOLUMES, _VOLUMES.c.id == _ATTACHMENTS.c.volume_id)
         .where(_ATTACHMENTS.c.agent.in_(hosts), _ATTACHMENTS.c.state.in_(sorted(WITH_ACCESS)))
     )
-    rows = session.fetch_all(statement) if hosts else []
-    found: dict[str, list[Row]] = {}
+    rows = session.fetch_all(statement, _RuleRowOfHost) if hosts else []
+    found: dict[str, list[RuleRow]] = {}
     for row in rows:
         found.setdefault(row["agent"], []).append(row)
     return {host: rules_of(rows) for host, rows in found.items()}
 
 
-def rules_of(rows: Iterable[Mapping[str, Any]]) -> list[Rule]:
-    """Return what attachments ask for, each different rule once.
-
-    :param rows: with ``volume_host`` and ``type_specs``
-    """
+def rules_of(rows: Iterable[RuleRow]) -> list[Rule]:
+    """Return what attachments ask for, each different rule once."""
     pairs = [
         (
             (row["volume_host"] or "").partition("#")[0],
@@ -121,7 +129,7 @@ def rules_of(rows: Iterable[Mapping[str, Any]]) -> list[Rule]:
     return list(dict.fromkeys(rules))
 
 
-def _rule(specs: Mapping[str, str], report: Mapping[str, Any] | None) -> Rule:
+def _rule(specs: lost_agents.Specs, report: Mapping[str, Any] | None) -> Rule:
     backend = {key: report[key] for key in lost_agents.KEYS if key in report} if report else {}
     return lost_agents.parse(specs, backend)
 
@@ -144,7 +152,7 @@ def renew(
     values: Mapping[str, Any],
     length: int | None,
     reported: int | None = None,
-    read: Mapping[str, Any] | None = None,
+    read: MachineRow | None = None,
 ) -> bool:
     """Store the report of a host, and renew its lease, unless the host was fenced as lost.
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 import datetime
 import enum
 import hmac
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NotRequired, TypedDict
 
 from oslo_log import log
 import sqlalchemy as sa
@@ -29,10 +29,10 @@ from attachd.conf import CONF
 from attachd.db import models
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
+from attachd.db.row_types import MachineRow
 
 LOG = log.getLogger(__name__)
 
-Row = dict[str, Any]
 _AGENTS = models.agents
 _ORDER: Final = ("report_process", "report_start", "report_number", "report_token")
 _COLUMNS: Final = (
@@ -75,6 +75,19 @@ class Verdict(enum.Enum):
     """Another machine's."""
 
 
+class AcceptedReport(TypedDict):
+    """What is to be stored of a report that is accepted, by the names of columns."""
+
+    boot_id: str
+    machine_id: str | None
+    report_token: str
+    report_process: str
+    report_start: int
+    report_number: int
+    former_boot_at: NotRequired[datetime.datetime | None]
+    journal_losses: NotRequired[int]
+
+
 class Claim(NamedTuple):
     """What a report says about its sender.
 
@@ -111,7 +124,7 @@ def get_claim(report: Mapping[str, Any]) -> Claim:
 # ---- Rules ----
 
 
-def judge(row: Mapping[str, Any], claim: Claim) -> Verdict:
+def judge(row: MachineRow, claim: Claim) -> Verdict:
     """Return what a report is.
 
     :param row: of the host, as of :func:`read`
@@ -126,7 +139,7 @@ def judge(row: Mapping[str, Any], claim: Claim) -> Verdict:
     return _judge_other_process(row, claim, is_token_known=is_token_known)
 
 
-def _judge_same_process(row: Mapping[str, Any], claim: Claim, *, is_token_known: bool) -> Verdict:
+def _judge_same_process(row: MachineRow, claim: Claim, *, is_token_known: bool) -> Verdict:
     """Return what a report of the process is whose report was accepted before.
 
     Its token need not be known: the database may have been restored from a backup.  But a copy of
@@ -134,14 +147,16 @@ def _judge_same_process(row: Mapping[str, Any], claim: Claim, *, is_token_known:
     """
     if claim.has_rival:
         return Verdict.CONFLICT
+    assert row["report_number"] is not None
     if claim.number < row["report_number"]:
         return Verdict.OLD
     is_other = claim.number == row["report_number"] and not is_token_known
     return Verdict.CONFLICT if is_other else Verdict.ACCEPTED
 
 
-def _judge_other_process(row: Mapping[str, Any], claim: Claim, *, is_token_known: bool) -> Verdict:
+def _judge_other_process(row: MachineRow, claim: Claim, *, is_token_known: bool) -> Verdict:
     """Return what a report of a process is that has no accepted report, or had the last one."""
+    assert row["report_start"] is not None
     if claim.start <= row["report_start"]:
         return Verdict.OLD
     is_other = None not in {row["machine_id"], claim.machine_id} and (
@@ -157,7 +172,7 @@ def _judge_other_process(row: Mapping[str, Any], claim: Claim, *, is_token_known
     return Verdict.RESTARTED if is_continued or is_without_journal else Verdict.CONFLICT
 
 
-def get_origin(row: Mapping[str, Any]) -> str | None:
+def get_origin(row: MachineRow) -> str | None:
     """Return what is stored with a device that the accepted machine reports now."""
     return row["boot_id"] and f"{row['boot_id']}:{row['journal_losses'] or 0}"
 
@@ -167,7 +182,7 @@ def get_boot(origin: str) -> str:
     return origin.removeprefix(REMOVED).rpartition(":")[0]
 
 
-def check_proof(row: Mapping[str, Any], origin: str | None) -> None:
+def check_proof(row: MachineRow, origin: str | None) -> None:
     """Check that the report of the accepted machine proves that a device is gone.
 
     :param origin: as of :func:`get_origin`, when the device was reported; None: not known
@@ -197,7 +212,7 @@ def check_proof(row: Mapping[str, Any], origin: str | None) -> None:
         )
 
 
-def get_wait(row: Mapping[str, Any]) -> float:
+def get_wait(row: MachineRow) -> float:
     """Return how many seconds it takes until a restart of a machine is a proof; 0: it is one.
 
     If it was not started again, but copied, the other machine reports by then.
@@ -208,7 +223,7 @@ def get_wait(row: Mapping[str, Any]) -> float:
     return max(0.0, float(CONF.agent.down_time) - silent)
 
 
-def check_caller(row: Mapping[str, Any], process: str) -> None:
+def check_caller(row: MachineRow, process: str) -> None:
     """Check that a call comes from the process whose report was accepted.
 
     :raises AgentConflict: two machines report for the host
@@ -222,7 +237,7 @@ def check_caller(row: Mapping[str, Any], process: str) -> None:
         )
 
 
-def check_single(row: Mapping[str, Any]) -> None:
+def check_single(row: MachineRow) -> None:
     """Check that one machine reports for a host.
 
     :raises AgentConflict: two do
@@ -241,7 +256,7 @@ def check_single(row: Mapping[str, Any]) -> None:
 
 
 @retried
-def read(host: str, digest: str) -> Row:
+def read(host: str, digest: str) -> MachineRow:
     """Return what is stored about the machine of a host, and check the key.
 
     :param digest: of the key
@@ -249,7 +264,7 @@ def read(host: str, digest: str) -> Row:
     :raises Forbidden: the host has another key
     """
     columns = (_AGENTS.c[name] for name in _COLUMNS)
-    row = session.fetch_one(sa.select(*columns).where(_AGENTS.c.host == host))
+    row = session.fetch_one(sa.select(*columns).where(_AGENTS.c.host == host), MachineRow)
     if row is None:
         raise exception.AgentNotFound(host=host)
     if not hmac.compare_digest(row["key_digest"], digest):
@@ -260,13 +275,13 @@ def read(host: str, digest: str) -> Row:
     return row
 
 
-def is_unchanged(row: Mapping[str, Any]) -> sa.ColumnElement[bool]:
+def is_unchanged(row: MachineRow) -> sa.ColumnElement[bool]:
     """Return whether no report of the host was stored since a row was read."""
     same = (_AGENTS.c[name].is_not_distinct_from(row[name]) for name in _ORDER)
     return sa.and_(_AGENTS.c.host == row["host"], *same)
 
 
-def accept(row: Row, claim: Claim) -> Row:
+def accept(row: MachineRow, claim: Claim) -> AcceptedReport:
     """Return what is to be stored with a report that is accepted.
 
     :param row: of the host
@@ -289,11 +304,12 @@ def accept(row: Row, claim: Claim) -> Row:
     return get_values(row, claim, verdict)
 
 
-def _check_former_start(row: Mapping[str, Any]) -> None:
+def _check_former_start(row: MachineRow) -> None:
     """Check that the former start of a machine is silent: else this is a copy of the machine.
 
     :raises EarlyRestart: it has reported a moment ago
     """
+    assert row["heartbeat_at"] is not None
     silent = _seconds_since(row["heartbeat_at"])
     needed = CONF.agent.report_interval * SILENT_INTERVALS
     if silent < needed:
@@ -306,7 +322,7 @@ def _check_former_start(row: Mapping[str, Any]) -> None:
         )
 
 
-def _record_former_start(row: Row, claim: Claim) -> None:
+def _record_former_start(row: MachineRow, claim: Claim) -> None:
     """Store that the former start of a machine still reports, though it may get no answer."""
     is_same_boot = claim.boot_id == row["boot_id"]
     is_other_process = is_same_boot and claim.process != row["report_process"]
@@ -319,9 +335,9 @@ def _seconds_since(moment: datetime.datetime) -> float:
     return (models.now() - moment).total_seconds()
 
 
-def get_values(row: Mapping[str, Any], claim: Claim, verdict: Verdict) -> Row:
+def get_values(row: MachineRow, claim: Claim, verdict: Verdict) -> AcceptedReport:
     """Return what is to be stored of a report that is accepted."""
-    values: Row = {
+    values: AcceptedReport = {
         "boot_id": claim.boot_id,
         "machine_id": claim.machine_id,
         "report_token": claim.next,
@@ -331,14 +347,14 @@ def get_values(row: Mapping[str, Any], claim: Claim, verdict: Verdict) -> Row:
     }
     if verdict is Verdict.RESTARTED:
         # Reports of a start before that one may have arrived later.
-        moments = [row[name] for name in ("former_boot_at", "heartbeat_at") if row[name]]
+        moments = [known for known in (row["former_boot_at"], row["heartbeat_at"]) if known]
         values["former_boot_at"] = max(moments, default=None)
     if verdict is Verdict.JOURNAL_LOST:
         values["journal_losses"] = (row["journal_losses"] or 0) + 1
     return values
 
 
-def _record_conflict(row: Row, claim: Claim) -> Row:
+def _record_conflict(row: MachineRow, claim: Claim) -> dict[str, Any]:
     """Store that another machine reports for a host; return what is stored.
 
     :raises Changed: another report was stored meanwhile

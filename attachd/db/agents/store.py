@@ -20,10 +20,10 @@ from attachd.db.agents import leases, machines
 from attachd.db.attachments import statements
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
+from attachd.db.row_types import AgentRow, AttachmentRow, MachineRow
 from attachd.host_identity import HostIdentity
 from attachd.states import WITH_ACCESS
 
-Row = dict[str, Any]
 _AGENTS = models.agents
 _ATTACHMENTS = models.attachments
 _VOLUMES = models.volumes
@@ -84,36 +84,38 @@ def lock_for_share(connection: sa.Connection, host: str) -> None:
 
 
 @retried
-def get(host: str) -> Row:
+def get(host: str) -> AgentRow:
     """Return a host.
 
     :returns: the row, without the digest, and ``alive``
     :raises AgentNotFound: it is not registered
     """
-    row = session.fetch_one(sa.select(_AGENTS).where(_AGENTS.c.host == host))
+    row = session.fetch_one(sa.select(_AGENTS).where(_AGENTS.c.host == host), AgentRow)
     if row is None:
         raise exception.AgentNotFound(host=host)
     return _to_row(row)
 
 
 @retried
-def list_all() -> list[Row]:
+def list_all() -> list[AgentRow]:
     """Return all hosts, by name; rows as of :func:`get`."""
-    return [_to_row(row) for row in session.fetch_all(sa.select(_AGENTS).order_by(_AGENTS.c.host))]
+    rows = session.fetch_all(sa.select(_AGENTS).order_by(_AGENTS.c.host), AgentRow)
+    return [_to_row(row) for row in rows]
 
 
 @retried
 def list_hosts() -> list[str]:
     """Return the names of all hosts."""
-    return [row["host"] for row in session.fetch_all(sa.select(_AGENTS.c.host))]
+    return [row["host"] for row in session.fetch_all(sa.select(_AGENTS.c.host), AgentRow)]
 
 
-def _to_row(row: Row) -> Row:
-    known = {name: value for name, value in row.items() if name != "key_digest"}
-    return {**known, "alive": _is_alive(known["seen_at"])}
+def _to_row(row: AgentRow) -> AgentRow:
+    row.pop("key_digest")
+    row["alive"] = _is_alive(row["seen_at"])
+    return row
 
 
-def state(row: Mapping[str, Any]) -> str:
+def state(row: AgentRow) -> str:
     """Return the state of an agent: "up", "down", "new" if it has never reported, or "conflict".
 
     The last one: two machines report for its host.
@@ -132,7 +134,7 @@ def _is_alive(seen_at: datetime.datetime | None) -> bool:
     return seen_at is not None and models.now() - seen_at <= limit
 
 
-def check_key(host: str, key: str) -> Row:
+def check_key(host: str, key: str) -> MachineRow:
     """Check the key of a host's agent.
 
     :returns: what is stored about the machine of the host, as of machines.read()
@@ -150,7 +152,7 @@ def record_report(
     *,
     lease: int | None = None,
     reported_lease: int | None = None,
-    read: Row | None = None,
+    read: MachineRow | None = None,
 ) -> bool:
     """Store the report of a registered host, and renew its lease, unless its end was stored.
 
@@ -181,7 +183,7 @@ def record_report(
 
 
 def _claim_initiators(
-    host: str, connector: Mapping[str, Any], row: Row | None = None
+    host: str, connector: Mapping[str, Any], row: MachineRow | None = None
 ) -> list[str]:
     """Return the identifiers that a host reports, after those that are new were claimed for it.
 
@@ -189,7 +191,8 @@ def _claim_initiators(
     """
     reported = host_identity.of_connector({**connector, "host": host})
     if row is None:
-        row = session.fetch_one(sa.select(_AGENTS.c.initiators).where(_AGENTS.c.host == host))
+        statement = sa.select(_AGENTS.c.initiators).where(_AGENTS.c.host == host)
+        row = session.fetch_one(statement, MachineRow)
     if row is None or reported.identifiers - {*(row["initiators"] or ())}:
         if len(reported.identifiers) > MAX_REPORTED:
             raise exception.Conflict(
@@ -222,19 +225,32 @@ def find_device(host: str, attachment_id: str) -> str | None:
 
     :returns: None: the host is not registered, or has reported no device of the attachment
     """
-    row = session.fetch_one(sa.select(_AGENTS.c.devices).where(_AGENTS.c.host == host))
+    statement = sa.select(_AGENTS.c.devices).where(_AGENTS.c.host == host)
+    row = session.fetch_one(statement, AgentRow)
     devices = [] if row is None else row["devices"] or []
     paths = (item["path"] for item in devices if item["attachment_id"] == attachment_id)
     return next((path for path in paths if path), None)
 
 
+class AssignedRow(AttachmentRow):
+    """An attachment of a host's agent, with columns of its volume and the extra specs of its type.
+
+    :ivar type_specs: None: the volume has no type
+    """
+
+    volume_size_gib: int
+    volume_shared_targets: bool | None
+    volume_host: str | None
+    volume_multiattach: bool
+    type_specs: dict[str, str | None] | None
+
+
 @retried
-def list_assigned(host: str, attachment_id: str | None = None) -> list[Row]:
+def list_assigned(host: str, attachment_id: str | None = None) -> list[AssignedRow]:
     """Return the attachments of a host's agent, which creates or removes a device for each.
 
     :param attachment_id: only this one
-    :returns: rows of attachments, oldest first, with secrets, and ``volume_size_gib``,
-        ``volume_shared_targets``, ``volume_host``, ``volume_multiattach``, ``type_specs``
+    :returns: oldest first, with secrets
     """
     names = ("size_gib", "shared_targets", "host", "multiattach")
     columns = (_VOLUMES.c[name].label(f"volume_{name}") for name in names)
@@ -246,7 +262,7 @@ def list_assigned(host: str, attachment_id: str | None = None) -> list[Row]:
     )
     if attachment_id is not None:
         statement = statement.where(_ATTACHMENTS.c.id == attachment_id)
-    return session.fetch_all(statement)
+    return session.fetch_all(statement, AssignedRow)
 
 
 class Progress(NamedTuple):

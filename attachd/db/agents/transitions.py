@@ -18,6 +18,7 @@ from attachd.db.attachments import store as attachments
 from attachd.db.attachments.rows import LockedVolume, Row
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
+from attachd.db.row_types import MachineRow
 from attachd.states import ESTABLISHED, WITH_ACCESS, AttachmentState, Event
 
 __all__ = ["clear_error", "complete", "record_failure", "refuse_detach", "release"]
@@ -31,7 +32,7 @@ class _AlreadyReported(Exception):
 
 
 def complete(
-    attachment_id: str, host: str, generation: int, device: str, machine: Row | None = None
+    attachment_id: str, host: str, generation: int, device: str, machine: MachineRow | None = None
 ) -> Row:
     """Store that the device exists: the attachment is complete.
 
@@ -68,7 +69,9 @@ def clear_error(attachment_id: str) -> None:
     session.write(cleared)
 
 
-def release(attachment_id: str, host: str, generation: int, machine: Row | None = None) -> Row:
+def release(
+    attachment_id: str, host: str, generation: int, machine: MachineRow | None = None
+) -> Row:
     """Store that the device is removed: the manager revokes the host's access next.
 
     :param machine: the row of the agent, as of machines.read()
@@ -112,7 +115,7 @@ def _move(
     sources: Collection[AttachmentState],
     values: Mapping[str, Any],
     reported_state: AttachmentState | None = None,
-    prover: Row | None = None,
+    prover: MachineRow | None = None,
 ) -> Row:
     """Move an attachment as its agent reports.
 

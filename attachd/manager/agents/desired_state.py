@@ -14,6 +14,7 @@ from attachd.context import RequestContext
 from attachd.db.agents import leases, orphan_devices
 from attachd.db.agents import store as agents
 from attachd.db.agents import transitions as agent_transitions
+from attachd.db.row_types import MachineRow
 from attachd.objects import Attachment, flat_connection, redact, service_uuid
 from attachd.rpc import manager_api
 from attachd.rpc.agent_manager_api import DesiredState
@@ -53,7 +54,7 @@ def get_desired(host: str, attachment_id: str) -> DesiredState | None:
     return _desired_state(row, redacted, secrets_withheld=redacted != connection)
 
 
-def _check_nowhere_else(row: agents.Row, host: str) -> None:
+def _check_nowhere_else(row: agents.AssignedRow, host: str) -> None:
     """Check that a host may have the device of a row, which may have come back from a backup.
 
     :raises Conflict: another host has a device of the volume; the row gets the reason as error
@@ -69,7 +70,7 @@ def _check_nowhere_else(row: agents.Row, host: str) -> None:
 
 
 def _desired_state(
-    row: agents.Row, connection: dict[str, Any], *, secrets_withheld: bool
+    row: agents.AssignedRow, connection: dict[str, Any], *, secrets_withheld: bool
 ) -> DesiredState:
     disconnect = row["state"] == AttachmentState.WITHDRAWING
     backend = (row["volume_host"] or "").partition("#")[0]
@@ -88,7 +89,7 @@ def _desired_state(
     }
 
 
-def _connection_info(row: agents.Row) -> dict[str, Any]:
+def _connection_info(row: agents.AssignedRow) -> dict[str, Any]:
     try:
         return flat_connection(row) if row["connection_info"] else {}
     except exception.SecretUnreadable as error:
@@ -103,7 +104,7 @@ def record_connected(
     host: str,
     generation: int,
     device: str,
-    machine: agents.Row | None = None,
+    machine: MachineRow | None = None,
 ) -> None:
     """Record that a host has the device, and send a notification if that is new.
 
@@ -121,7 +122,7 @@ def record_disconnected(
     attachment_id: str,
     host: str,
     generation: int,
-    machine: agents.Row | None = None,
+    machine: MachineRow | None = None,
 ) -> None:
     """Record that a host has removed the device, and have the manager revoke its access.
 

@@ -23,6 +23,7 @@ from attachd.db.agents import machines
 from attachd.db.agents import store as agents
 from attachd.db.agents import transitions as agent_transitions
 from attachd.db.host_fences import Lift
+from attachd.db.row_types import MachineRow
 from attachd.manager.agents import desired_state, report_schema
 from attachd.periodics import PeriodicThread
 from attachd.rpc import agent_manager_api, agent_transport
@@ -250,7 +251,7 @@ class AgentEndpoint:
         agent_transitions.refuse_detach(attachment_id, host, generation, error)
 
 
-def _check(host: str, key: str, process: str, **values: object) -> agents.Row:
+def _check(host: str, key: str, process: str, **values: object) -> MachineRow:
     """Check that a call comes from the agent of the host, and then its form.
 
     :returns: the row of the agent, as of machines.read()
@@ -268,7 +269,7 @@ def _check(host: str, key: str, process: str, **values: object) -> agents.Row:
 
 
 def _store_report(
-    machine: agents.Row, report: agent_manager_api.Report
+    machine: MachineRow, report: agent_manager_api.Report
 ) -> list[agent_manager_api.DesiredState]:
     """Store a report of the machine of a host, and return the answer.
 
@@ -298,7 +299,7 @@ def _store_report(
     return desired
 
 
-def _check_or_register(host: str, key: str, report: agent_manager_api.Report) -> agents.Row:
+def _check_or_register(host: str, key: str, report: agent_manager_api.Report) -> MachineRow:
     """Check that the caller is the agent of a host, or register the first caller as its agent.
 
     A host that has attachments is not registered by a caller: their secrets are for the agent that
@@ -321,7 +322,7 @@ def _check_or_register(host: str, key: str, report: agent_manager_api.Report) ->
         return agents.check_key(host, key)  # another caller may have registered first
 
 
-def _lift_fence(machine: agents.Row, report: agent_manager_api.Report) -> None:
+def _lift_fence(machine: MachineRow, report: agent_manager_api.Report) -> None:
     """Lift a fence that ends by itself, if its host was started again and has no device left.
 
     It is that of the agent's own host, by its exact name: the boot id in it is of this agent.

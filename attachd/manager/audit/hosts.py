@@ -8,11 +8,12 @@ the next report of that host shows it again, for an attachment that has not chan
 from collections.abc import Callable, Iterable, Iterator, Mapping
 import datetime
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from attachd.conf import CONF
 from attachd.db import audit as db
 from attachd.db.agents import store as agents
+from attachd.db.row_types import AgentRow
 from attachd.manager.audit.rules import MEANINGS, Difference, Finding, Kind
 from attachd.manager.backends import Backend
 from attachd.states import AttachmentState
@@ -70,7 +71,7 @@ def compare(backend: Backend) -> HostResult:
     )
 
 
-def _suspicions(backend: Backend, reports: Iterable[agents.Row]) -> Iterator[_Suspicion]:
+def _suspicions(backend: Backend, reports: Iterable[AgentRow]) -> Iterator[_Suspicion]:
     """Compare each report with the rows as they are now."""
     rows = {row["id"]: row for row in db.list_attachments(backend.host)}
     volumes = {row["id"] for row in db.list_volumes(backend.host)}
@@ -89,14 +90,14 @@ def _suspicions(backend: Backend, reports: Iterable[agents.Row]) -> Iterator[_Su
                 yield _Suspicion(host, device["volume_id"], finding, None)
 
 
-def _missing(row: db.Row, device: agents.Row | None) -> Iterator[_Suspicion]:
+def _missing(row: db.Row, device: dict[str, Any] | None) -> Iterator[_Suspicion]:
     if device is None or device["path"] is None:
         text = f"Host {row['agent']} has no device of attachment {row['id']}."
         finding = Kind.MISSING_DEVICE, text
         yield _Suspicion(row["agent"], row["volume_id"], finding, row["updated_at"])
 
 
-def _silent_since(before: Mapping[str, datetime.datetime]) -> set[str]:
+def _silent_since(before: Mapping[str, datetime.datetime | None]) -> set[str]:
     current = {row["host"]: row["seen_at"] for row in agents.list_all()}
     return {host for host, seen_at in before.items() if current.get(host, seen_at) == seen_at}
 
@@ -112,7 +113,7 @@ def _difference(backend: Backend, suspicion: _Suspicion) -> Difference:
     return Difference(kind, backend.host, suspicion.volume_id, text, MEANINGS[kind].action)
 
 
-def _no_report(host: str, row: agents.Row | None) -> str:
+def _no_report(host: str, row: AgentRow | None) -> str:
     if row is None or row["seen_at"] is None:
         return f"Host {host}: its agent has never reported."
     return f"Host {host}: its agent has not reported since {row['seen_at']}."
