@@ -25,10 +25,10 @@ from attachd.db import models
 from attachd.db.attachments import statements
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
+from attachd.db.row_types import AttachmentWithVolumeRow, HostFenceRow
 from attachd.host_identity import HostIdentity
 from attachd.states import CONNECTOR_FIXED, DETACHING, INACTIVE, AttachmentKind
 
-Row = dict[str, Any]
 _FENCES = models.host_fences
 _IDENTITIES = models.host_identities
 _AGENTS = models.agents
@@ -68,7 +68,7 @@ class Lift(enum.StrEnum):
 @retried
 def fence(
     host: str, reason: str, user_id: str | None, lift: Lift = Lift.MANUAL
-) -> tuple[Row, bool]:
+) -> tuple[HostFenceRow, bool]:
     """Fence a host; a host that is fenced stays as it is, except that its fence becomes manual.
 
     A caller that has fenced it has claimed the notification of the start.
@@ -128,12 +128,12 @@ def keep_in(connection: sa.Connection, host: str) -> None:
 
 
 @retried
-def drain(host: str, reason: str | None, user_id: str | None) -> tuple[Row, bool]:
+def drain(host: str, reason: str | None, user_id: str | None) -> tuple[HostFenceRow, bool]:
     """Take a host out of service; a host that is drained stays as it is.
 
     :returns: the row, and whether the host was not drained before
     """
-    values: Row = {
+    values: dict[str, Any] = {
         "drained_at": models.now(),
         "drain_reason": reason,
         "drain_user_id": user_id,
@@ -159,7 +159,7 @@ def _insert(host: str, values: Mapping[str, Any]) -> bool:
 
 
 @retried
-def add_detaches(drained: Mapping[str, Any], volume_ids: Mapping[str, str]) -> bool:
+def add_detaches(drained: HostFenceRow, volume_ids: Mapping[str, str]) -> bool:
     """Store that attachments are to be detached from a drained host; False: it is not any more.
 
     :param drained: the row, as of :func:`drain`
@@ -200,20 +200,21 @@ def lift(host: str, *, generation: int | None = None) -> bool:
 
 
 @retried
-def find(host: str) -> Row | None:
+def find(host: str) -> HostFenceRow | None:
     """Return the row of a host, also if all has ended; None: it was never fenced or drained."""
     return _find(host)
 
 
-def _find(host: str) -> Row | None:
-    return session.fetch_one(sa.select(_FENCES).where(_FENCES.c.host == host))
+def _find(host: str) -> HostFenceRow | None:
+    return session.fetch_one(sa.select(_FENCES).where(_FENCES.c.host == host), HostFenceRow)
 
 
 @retried
-def find_fence(host: str) -> Row | None:
+def find_fence(host: str) -> HostFenceRow | None:
     """Return the fence of a host under any spelling of its name; None: it is not fenced."""
     key = host_identity.host_key(host)
-    rows = session.fetch_all(sa.select(_FENCES).where(_FENCES.c.host_key == key, _IS_FENCED))
+    statement = sa.select(_FENCES).where(_FENCES.c.host_key == key, _IS_FENCED)
+    rows = session.fetch_all(statement, HostFenceRow)
     if all(row["host"] == host for row in rows):
         return next(iter(rows), None)
     with session.reader() as connection:
@@ -224,9 +225,10 @@ def find_fence(host: str) -> Row | None:
 
 
 @retried
-def list_closed() -> list[Row]:
+def list_closed() -> list[HostFenceRow]:
     """Return the rows of all hosts that are fenced or drained, by name."""
-    return session.fetch_all(sa.select(_FENCES).where(IS_CLOSED).order_by(_FENCES.c.host))
+    statement = sa.select(_FENCES).where(IS_CLOSED).order_by(_FENCES.c.host)
+    return session.fetch_all(statement, HostFenceRow)
 
 
 @retried
@@ -261,14 +263,14 @@ def check_in(connection: sa.Connection, identity: HostIdentity, *, is_new: bool 
         )
 
 
-def find_closed_in(connection: sa.Connection, identity: HostIdentity) -> list[Row]:
+def find_closed_in(connection: sa.Connection, identity: HostIdentity) -> list[HostFenceRow]:
     """Return the rows of fenced or drained hosts that are this host, by name."""
     owners = sa.select(_IDENTITIES.c.host_key).where(
         _IDENTITIES.c.identifier.in_(sorted(identity.identifiers))
     )
     is_candidate = sa.or_(_FENCES.c.host_key == identity.key, _FENCES.c.host_key.in_(owners))
     statement = sa.select(_FENCES).where(is_candidate, IS_CLOSED).order_by(_FENCES.c.host)
-    rows = [dict(row._mapping) for row in connection.execute(statement)]
+    rows: list[Any] = [dict(row._mapping) for row in connection.execute(statement)]
     known = _get_identities(connection, [row["host"] for row in rows]) if rows else {}
     return [row for row in rows if host_identity.is_same_host(identity, known[row["host"]])]
 
@@ -329,15 +331,12 @@ def get_identity(host: str) -> HostIdentity:
     return known[host]
 
 
-def _moment(value: datetime.datetime) -> str:
+def _moment(value: datetime.datetime | None) -> str:
     return f"{value:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def is_fenced_in(connection: sa.Connection, row: Mapping[str, Any]) -> bool:
-    """Return whether the host of an attachment is fenced, as a part of a transaction.
-
-    :param row: of the attachment
-    """
+    """Return whether the host of an attachment is fenced, as a part of a transaction."""
     return any(
         closed["fenced_at"] is not None
         for identity in _identities_of(row)
@@ -349,7 +348,6 @@ def is_fenced_in(connection: sa.Connection, row: Mapping[str, Any]) -> bool:
 def check_attachment(row: Mapping[str, Any]) -> None:
     """Check that the host of an attachment is not fenced, before access is granted again.
 
-    :param row: of the attachment
     :raises HostFenced: it is
     """
     with session.reader() as connection:
@@ -364,7 +362,7 @@ def _identities_of(row: Mapping[str, Any]) -> list[HostIdentity]:
 
 
 @retried
-def list_attachments(host: str) -> list[Row]:
+def list_attachments(host: str) -> list[AttachmentWithVolumeRow]:
     """Return the attachments by which a host has access or may have it, oldest first.
 
     Those of an agent belong to the agent's host.
@@ -375,7 +373,7 @@ def list_attachments(host: str) -> list[Row]:
 
 
 @retried
-def list_attachments_of(hosts: Sequence[str]) -> dict[str, list[Row]]:
+def list_attachments_of(hosts: Sequence[str]) -> dict[str, list[AttachmentWithVolumeRow]]:
     """Do as :func:`list_attachments` for several hosts; return the rows by host."""
     return _list_rows(
         hosts,
@@ -385,7 +383,7 @@ def list_attachments_of(hosts: Sequence[str]) -> dict[str, list[Row]]:
 
 
 @retried
-def list_to_fence(hosts: Sequence[str]) -> list[Row]:
+def list_to_fence(hosts: Sequence[str]) -> list[AttachmentWithVolumeRow]:
     """Return what is fenced with hosts: what :func:`list_attachments` returns, and legacy
     attachments that name one of them and have no connection.
 
@@ -400,7 +398,9 @@ def list_to_fence(hosts: Sequence[str]) -> list[Row]:
     return [*{row["id"]: row for rows in found for row in rows}.values()]
 
 
-def _list_rows(hosts: Sequence[str], *conditions: sa.ColumnElement[bool]) -> dict[str, list[Row]]:
+def _list_rows(
+    hosts: Sequence[str], *conditions: sa.ColumnElement[bool]
+) -> dict[str, list[AttachmentWithVolumeRow]]:
     """Return the attachments of hosts that meet conditions, by host, oldest first."""
     if not hosts:
         return {}
@@ -413,19 +413,20 @@ def _list_rows(hosts: Sequence[str], *conditions: sa.ColumnElement[bool]) -> dic
         _ATTACHMENTS.c.initiator_key.in_(identifiers),
     )
     statement = statements.WITH_VOLUME.where(is_of_host, *conditions)
-    rows = session.fetch_all(statement.order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id))
+    ordered = statement.order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id)
+    rows = session.fetch_all(ordered, AttachmentWithVolumeRow)
     return {
         host: [row for row in rows if row["agent"] == host or _is_of(row, known[host])]
         for host in hosts
     }
 
 
-def _is_of(row: Row, identity: HostIdentity) -> bool:
+def _is_of(row: AttachmentWithVolumeRow, identity: HostIdentity) -> bool:
     return host_identity.is_same_host(host_identity.of_row(row), identity)
 
 
 @retried
-def list_unfenced(hosts: Sequence[str]) -> list[Row]:
+def list_unfenced(hosts: Sequence[str]) -> list[AttachmentWithVolumeRow]:
     """Return the attachments of fenced hosts for which the fence has not begun yet.
 
     Those that are detached already are left out: a user who forces that needs no proof.
@@ -440,13 +441,14 @@ def list_unfenced(hosts: Sequence[str]) -> list[Row]:
 
 
 @retried
-def list_fenced() -> list[Row]:
+def list_fenced() -> list[HostFenceRow]:
     """Return the rows of all hosts that are fenced, by name."""
-    return session.fetch_all(sa.select(_FENCES).where(_IS_FENCED).order_by(_FENCES.c.host))
+    statement = sa.select(_FENCES).where(_IS_FENCED).order_by(_FENCES.c.host)
+    return session.fetch_all(statement, HostFenceRow)
 
 
 @retried
-def list_to_notify() -> list[Row]:
+def list_to_notify() -> list[HostFenceRow]:
     """Return the fences whose start or end has to be notified.
 
     A fence that is lifted has an end if it had a start.
@@ -455,11 +457,12 @@ def list_to_notify() -> list[Row]:
     """
     is_open = sa.or_(_FENCES.c.notified.is_(None), _FENCES.c.notified != Notified.END.value)
     is_due = sa.or_(_IS_FENCED, _FENCES.c.notified.is_not(None))
-    return session.fetch_all(sa.select(_FENCES).where(is_open, is_due).order_by(_FENCES.c.host))
+    statement = sa.select(_FENCES).where(is_open, is_due).order_by(_FENCES.c.host)
+    return session.fetch_all(statement, HostFenceRow)
 
 
 @retried
-def claim_notification(fenced: Mapping[str, Any]) -> bool:
+def claim_notification(fenced: HostFenceRow) -> bool:
     """Claim the next notification about a fence for this process, for NOTIFY_TIMEOUT.
 
     :param fenced: the row as it was read
@@ -471,7 +474,7 @@ def claim_notification(fenced: Mapping[str, Any]) -> bool:
 
 
 @retried
-def record_notified(fenced: Mapping[str, Any], notified: Notified) -> None:
+def record_notified(fenced: HostFenceRow, notified: Notified) -> None:
     """Store that a notification about a fence was sent.
 
     :param fenced: the row as it was read before
@@ -480,7 +483,7 @@ def record_notified(fenced: Mapping[str, Any], notified: Notified) -> None:
     session.write(sent.values(notified=notified.value, notify_after=None))
 
 
-def _is_same_notification(fenced: Mapping[str, Any]) -> sa.ColumnElement[bool]:
+def _is_same_notification(fenced: HostFenceRow) -> sa.ColumnElement[bool]:
     """Return whether a fence is the one that was read, and nothing was notified since."""
     last = fenced["notified"]
     return sa.and_(

@@ -12,7 +12,7 @@ import contextlib
 import datetime
 import enum
 import functools
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from oslo_db import exception as db_exception
 import sqlalchemy as sa
@@ -20,12 +20,12 @@ import sqlalchemy as sa
 from attachd import exception, host_identity
 from attachd.db import host_fences, models
 from attachd.db.engine import session
-from attachd.db.engine.compiled import CompiledStatement
+from attachd.db.engine.compiled import CompiledSelect
 from attachd.db.engine.retry import retried
+from attachd.db.row_types import HostIdentityRow
 from attachd.host_identity import HostIdentity
 from attachd.states import CONNECTOR_FIXED
 
-Row = dict[str, Any]
 _IDENTITIES = models.host_identities
 _FENCES = models.host_fences
 _AGENTS = models.agents
@@ -58,8 +58,16 @@ _TRUST: Final = {Source.CONNECTOR: 0, Source.SERVICE: 1, Source.AGENT: 1, Source
 """Whose claims end those of others: a user cannot keep an initiator from its host."""
 
 
+class OwnerRow(TypedDict):
+    """The host that has an identifier, and who has said so."""
+
+    identifier: str
+    host: str
+    source: str
+
+
 @functools.cache
-def _lookup(size: int) -> CompiledStatement:
+def _lookup(size: int) -> CompiledSelect[OwnerRow]:
     """Return the statement that reads owners, and the closed hosts whose names may be the same."""
     names = [sa.bindparam(f"match_{number}", type_=sa.String) for number in range(size)]
     owners = sa.select(_IDENTITIES.c.identifier, _IDENTITIES.c.host, _IDENTITIES.c.source).where(
@@ -68,11 +76,11 @@ def _lookup(size: int) -> CompiledStatement:
     closed = sa.select(sa.literal_column("''"), _FENCES.c.host, sa.literal_column("''")).where(
         _FENCES.c.host_key == sa.bindparam("match_key"), host_fences.IS_CLOSED
     )
-    return CompiledStatement(sa.select(sa.union_all(owners, closed).subquery()))
+    return CompiledSelect(sa.select(sa.union_all(owners, closed).subquery()), OwnerRow)
 
 
 @retried
-def admit(row: Row) -> None:
+def admit(row: Mapping[str, Any]) -> None:
     """Check that the host of an attachment may get access, and keep its identifiers for it.
 
     One statement, except where a host is closed, or names an identifier for the first time.
@@ -116,7 +124,7 @@ def check(row: Mapping[str, Any], former_host: str | None = None) -> None:
                 _check_may_take(connection, owner, identity, source, ends_use=True)
 
 
-def _read(connection: sa.Connection, identity: HostIdentity) -> tuple[list[dict[str, Any]], bool]:
+def _read(connection: sa.Connection, identity: HostIdentity) -> tuple[list[OwnerRow], bool]:
     """Return the rows of a host's identifiers, and whether a closed host has a similar name."""
     names = sorted(identity.identifiers)[: host_identity.MAX_IDENTIFIERS] or [""]
     size = next(size for size in _SIZES if size >= len(names))
@@ -127,12 +135,12 @@ def _read(connection: sa.Connection, identity: HostIdentity) -> tuple[list[dict[
     return owners, len(owners) < len(rows)
 
 
-def _foreign(owners: Sequence[Row], identity: HostIdentity) -> list[Row]:
+def _foreign(owners: Sequence[OwnerRow], identity: HostIdentity) -> list[OwnerRow]:
     """Return the rows whose owner has another name than a host."""
     return [row for row in owners if not host_identity.is_same_name(row["host"], identity.name)]
 
 
-def _has_changes(owners: Sequence[Row], identity: HostIdentity, source: Source) -> bool:
+def _has_changes(owners: Sequence[OwnerRow], identity: HostIdentity, source: Source) -> bool:
     """Return whether a claim is to be stored; a machine id stays that of the first host."""
     known = {row["identifier"]: row for row in owners}
     return any(
@@ -142,7 +150,7 @@ def _has_changes(owners: Sequence[Row], identity: HostIdentity, source: Source) 
     )
 
 
-def _is_to_change(row: Row, identity: HostIdentity, source: Source) -> bool:
+def _is_to_change(row: OwnerRow, identity: HostIdentity, source: Source) -> bool:
     """Return whether a claim replaces a row; of a host's own the most trusted source stays."""
     sources = [*Source]
     is_own = host_identity.is_same_name(row["host"], identity.name)
@@ -168,7 +176,7 @@ def claim(identity: HostIdentity, source: Source, *, ends_use: bool = True) -> N
 
 def _claim_in(
     connection: sa.Connection, identity: HostIdentity, source: Source, *, ends_use: bool
-) -> list[Row]:
+) -> list[OwnerRow]:
     """Store a claim; return the rows of former owners of other names that were not weaker.
 
     :raises InitiatorTaken: another host has one of the identifiers
@@ -193,7 +201,7 @@ def _owner(identity: HostIdentity, source: str) -> dict[str, Any]:
     return {"host": identity.name, "host_key": identity.key, "source": str(source)}
 
 
-def _swap(connection: sa.Connection, row: Row, values: Row) -> None:
+def _swap(connection: sa.Connection, row: OwnerRow, values: dict[str, Any]) -> None:
     """Change a row that is as it was read; raises DBDuplicateEntry: it is not."""
     same = (_IDENTITIES.c[name] == row[name] for name in ("identifier", "host", "source"))
     changed = sa.update(_IDENTITIES).where(*same).values(**values, updated_at=models.now())
@@ -202,7 +210,7 @@ def _swap(connection: sa.Connection, row: Row, values: Row) -> None:
 
 
 def _confirm(
-    taken: Sequence[Row], identity: HostIdentity, source: Source, *, ends_use: bool
+    taken: Sequence[OwnerRow], identity: HostIdentity, source: Source, *, ends_use: bool
 ) -> None:
     """Return identifiers to former owners that have come to use them, or were fenced, meanwhile.
 
@@ -217,7 +225,7 @@ def _confirm(
             try:
                 _check_may_take(connection, row, identity, source, ends_use=ends_use)
             except exception.InitiatorTaken:
-                own = {**row, **_owner(identity, source)}
+                own: OwnerRow = {**row, "host": identity.name, "source": str(source)}
                 _swap(connection, own, _owner(former, row["source"]))
                 refused = True
             else:
@@ -228,7 +236,7 @@ def _confirm(
 
 def _check_may_take(
     connection: sa.Connection,
-    row: Row,
+    row: OwnerRow,
     identity: HostIdentity,
     source: Source,
     *,
@@ -251,7 +259,7 @@ def _check_may_take(
         raise _taken(row, identity)
 
 
-def _taken(row: Row, identity: HostIdentity) -> exception.InitiatorTaken:
+def _taken(row: OwnerRow, identity: HostIdentity) -> exception.InitiatorTaken:
     initiator = host_identity.value(row["identifier"])
     return exception.InitiatorTaken(host=identity.name, initiator=initiator, owner=row["host"])
 
@@ -359,7 +367,7 @@ def _find_attached(keys: Collection[str]) -> set[str]:
 
 
 @retried
-def _remove_unused() -> list[Row]:
+def _remove_unused() -> list[HostIdentityRow]:
     """Remove some claims of connectors that nothing uses, and return them."""
     has_attachment = sa.exists().where(_ATTACHMENTS.c.host_key == _IDENTITIES.c.host_key)
     is_closed = sa.exists().where(
@@ -374,7 +382,7 @@ def _remove_unused() -> list[Row]:
     )
     with session.writer() as connection:
         found = connection.execute(sa.select(_IDENTITIES).where(is_unused).limit(MAX_PURGED))
-        rows = [dict(row._mapping) for row in found]
+        rows: list[Any] = [dict(row._mapping) for row in found]
         names = [row["identifier"] for row in rows]
         if names:
             is_named = _IDENTITIES.c.identifier.in_(names)

@@ -115,6 +115,15 @@ class AttachmentRow(TypedDict):
     device_origin: str | None
 
 
+class AttachmentWithVolumeRow(AttachmentRow):
+    """An attachment, with columns of its volume."""
+
+    volume_host: str | None
+    volume_state: str
+    volume_status: str
+    volume_multiattach: bool
+
+
 class ServiceRow(TypedDict):
     """The last report of a backend or another service.
 

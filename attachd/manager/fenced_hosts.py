@@ -15,6 +15,7 @@ from attachd.db import host_fences
 from attachd.db.attachments import async_requests, events
 from attachd.db.cluster import services
 from attachd.db.host_fences import Notified
+from attachd.db.row_types import AttachmentWithVolumeRow, HostFenceRow
 from attachd.objects import Attachment, backend_of
 from attachd.periodics import PeriodicThread
 from attachd.rpc import manager_api
@@ -22,7 +23,6 @@ from attachd.states import AttachmentState
 
 LOG = log.getLogger(__name__)
 
-Row = Mapping[str, Any]
 Result = dict[str, Any]
 """As FencedAttachment of the API."""
 
@@ -60,7 +60,7 @@ class FencedHosts(PeriodicThread):
             for row in host_fences.list_to_notify():
                 self._notify(row)
 
-    def _notify(self, row: Row) -> None:
+    def _notify(self, row: HostFenceRow) -> None:
         """Send the next notification about a fence if it is time, and no process does."""
         left = [] if row["notified"] is None else list_left(row)
         notified = _next_notification(row, left)
@@ -80,7 +80,7 @@ class FencedHosts(PeriodicThread):
             notifications.fence_end(row, [*_list_ended(row, left), *left], notified, end)
 
 
-def _next_notification(row: Row, left: Iterable[Result]) -> Notified | None:
+def _next_notification(row: HostFenceRow, left: Iterable[Result]) -> Notified | None:
     """Return the notification that is due; None: there is none now.
 
     :param left: as of :func:`list_left`, if the start was notified
@@ -94,7 +94,7 @@ def _next_notification(row: Row, left: Iterable[Result]) -> Notified | None:
     return None if notified == row["notified"] else notified
 
 
-def begin_fences(rows: Iterable[Row]) -> None:
+def begin_fences(rows: Iterable[AttachmentWithVolumeRow]) -> None:
     """Begin to fence attachments of fenced hosts.
 
     Their managers prove it, as after a command; those of backends that cannot end the access of a
@@ -122,10 +122,10 @@ def begin_fences(rows: Iterable[Row]) -> None:
             LOG.warning("Attachment %s: fencing is left to recovery: %s", attachment.id, error)
 
 
-def list_left(fenced: Row) -> list[Result]:
+def list_left(fenced: HostFenceRow) -> list[Result]:
     """Return the attachments that are concerned by the last fence of a host and not ended.
 
-    :param fenced: the host, as of host_fences; its fence may have been lifted
+    :param fenced: the host; its fence may have been lifted
     """
     abilities = services.list_capability(manager_api.FENCING)
     return [
@@ -135,19 +135,20 @@ def list_left(fenced: Row) -> list[Result]:
     ]
 
 
-def _list_ended(fenced: Row, left: Iterable[Result]) -> list[Result]:
+def _list_ended(fenced: HostFenceRow, left: Iterable[Result]) -> list[Result]:
     """Return those that are ended; of connections only those that serve an attachment, as clients
     do not know the others.
     """
-    known = {item["attachment_id"] for item in left}
+    known, since = {item["attachment_id"] for item in left}, fenced["last_fenced_at"]
+    assert since is not None, "it was fenced"
     return [
         {**item, "result": item["proof"]["result"], "reason": None}
-        for item in events.list_fenced(fenced["host"], fenced["last_fenced_at"])
+        for item in events.list_fenced(fenced["host"], since)
         if item["attachment_id"] not in known
     ]
 
 
-def _of_row(row: Row, abilities: Mapping[str, str]) -> Result:
+def _of_row(row: AttachmentWithVolumeRow, abilities: Mapping[str, str]) -> Result:
     """Return the result of an attachment that is still there."""
     backend = backend_of(row["volume_host"])
     result, reason = "pending", row["error"]

@@ -5,7 +5,7 @@ Without a configured driver they do nothing.  They never fail their caller, and 
 message queue: see sender.py.
 """
 
-from attachd.notifications.hosts import fence_end, fence_start, host
+from attachd.notifications.hosts import HostStep, fence_end, fence_start, host
 from attachd.notifications.sender import enabled, flush, stop
 from attachd.notifications.types import failures_of_type, type_access, type_specs, volume_type
 from attachd.notifications.volumes import ATTACHMENT_COLUMNS, COLUMNS, urgent_volume, volume
@@ -13,6 +13,7 @@ from attachd.notifications.volumes import ATTACHMENT_COLUMNS, COLUMNS, urgent_vo
 __all__ = [
     "ATTACHMENT_COLUMNS",
     "COLUMNS",
+    "HostStep",
     "enabled",
     "failures_of_type",
     "fence_end",

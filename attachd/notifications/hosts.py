@@ -2,35 +2,57 @@
 """Notifications about hosts that are lost, fenced or drained."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from attachd.conf import CONF
 from attachd.db import host_fences
 from attachd.db.host_fences import Notified
+from attachd.db.row_types import HostFenceRow
 from attachd.notifications import sender
 
 
-def host(event: str, name: str, row: Mapping[str, Any], **more: Any) -> None:
+class HostStep(NamedTuple):
+    """What a notification has of a step.
+
+    :ivar generation: how often the host was fenced; None: the step is none of a fence or drain
+    """
+
+    generation: int | None = None
+    reason: str | None = None
+    user_id: str | None = None
+
+    @classmethod
+    def from_fence(cls, row: HostFenceRow) -> Self:
+        """Return what is stored of the last fence of a host."""
+        return cls(row["generation"], row["reason"], row["user_id"])
+
+
+def host(event: str, name: str, step: HostStep, **more: Any) -> None:
     """Notify of a host that is lost, fenced or drained, with priority "warn".
 
     :param event: what follows "host.": lost, found, unfence, drain.start, drain.end or resume
-    :param row: the generation of the host's fences, and reason and user_id of the step
     :param more: additional fields of the payload
     """
-    _send(event, name, row, more)
+    _send(event, name, step, more)
 
 
-def fence_start(row: Mapping[str, Any], on_end: Callable[[], object] | None = None) -> None:
+def fence_start(row: HostFenceRow, on_end: Callable[[], object] | None = None) -> None:
     """Notify that a host is fenced, and store that as soon as it is sent.
 
-    :param row: of the host, as of db.host_fences; the caller has claimed the notification
+    :param row: of the host; the caller has claimed the notification
     :param on_end: is called in any thread, when it is sent or lost
     """
-    _send("fence.start", row["host"], row, {}, _recorder(row, Notified.START, on_end))
+    _send(
+        "fence.start",
+        row["host"],
+        HostStep.from_fence(row),
+        {},
+        _recorder(row, Notified.START, on_end),
+    )
 
 
 def fence_end(
-    row: Mapping[str, Any],
+    row: HostFenceRow,
     attachments: Sequence[Mapping[str, Any]],
     notified: Notified,
     on_end: Callable[[], object] | None = None,
@@ -43,11 +65,12 @@ def fence_end(
     :param on_end: as there
     """
     more = {"attachments": attachments}
-    _send("fence.end", row["host"], row, more, _recorder(row, notified, on_end))
+    step = HostStep.from_fence(row)
+    _send("fence.end", row["host"], step, more, _recorder(row, notified, on_end))
 
 
 def _recorder(
-    row: Mapping[str, Any], notified: Notified, on_end: Callable[[], object] | None
+    row: HostFenceRow, notified: Notified, on_end: Callable[[], object] | None
 ) -> Callable[[bool], None]:
     def record(is_sent: bool) -> None:  # noqa: FBT001  as Event.on_end
         try:
@@ -63,7 +86,7 @@ def _recorder(
 def _send(
     event: str,
     name: str,
-    row: Mapping[str, Any],
+    step: HostStep,
     more: Mapping[str, Any],
     on_end: Callable[[bool], object] | None = None,
 ) -> None:
@@ -71,9 +94,7 @@ def _send(
         return
     payload = {
         "host": name,
-        "generation": row["generation"],
-        "reason": row["reason"],
-        "user_id": row["user_id"],
+        **step._asdict(),
         **more,
     }
     publisher = f"host.{CONF.host}"

@@ -10,7 +10,7 @@ from collections.abc import Container, Mapping, Sequence
 import copy
 import datetime
 import time
-from typing import Any, Final, Literal, TypedDict
+from typing import Final, Literal, TypedDict
 
 from oslo_log import log
 
@@ -19,6 +19,7 @@ from attachd.api.attachments import agent_detach
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import host_fences
+from attachd.db.row_types import AttachmentWithVolumeRow, HostFenceRow
 from attachd.objects import Attachment
 from attachd.states import AttachmentKind, AttachmentState
 
@@ -29,7 +30,6 @@ _NOT_REMOVED: Final = (
     "No agent has made it, and its device may be in use: detach it on the host, or by name in a "
     "drain (--detach), which ends the access at once."
 )
-Row = Mapping[str, Any]
 Status = Literal["attached", "waiting", "detaching", "detached", "failed", "left"]
 
 _DETACHING: Final = frozenset({AttachmentState.WITHDRAWING, AttachmentState.DISCONNECTING})
@@ -79,10 +79,11 @@ class Drain(TypedDict):
     attachments: list[Detach]
 
 
-def request(host_row: Row, rows: Sequence[Row], asked: str | Sequence[str]) -> None:
+def request(
+    host_row: HostFenceRow, rows: Sequence[AttachmentWithVolumeRow], asked: str | Sequence[str]
+) -> None:
     """Store which attachments of a drained host are to be detached, beside those stored before.
 
-    :param host_row: of db.host_fences
     :param rows: the attachments of the host
     :param asked: ALL, or ids that :func:`check_ids` has checked; what no agent has made must be
         named, as nobody removes the device before the access ends
@@ -100,12 +101,18 @@ def request(host_row: Row, rows: Sequence[Row], asked: str | Sequence[str]) -> N
         )
 
 
-def check_ids(host: str, host_row: Row | None, rows: Sequence[Row], ids: Sequence[str]) -> None:
+def check_ids(
+    host: str,
+    host_row: HostFenceRow | None,
+    rows: Sequence[AttachmentWithVolumeRow],
+    ids: Sequence[str],
+) -> None:
     """Check that these are attachments of a host, or were detached by its drain.
 
     :raises InvalidInput: one is not
     """
-    known = {row["id"] for row in rows} | {*((host_row or {}).get("drain_detach") or {})}
+    former = (host_row["drain_detach"] if host_row else None) or {}
+    known = {row["id"] for row in rows} | former.keys()
     for number, attachment_id in enumerate(ids):
         if attachment_id not in known:
             raise exception.InvalidInput(
@@ -116,7 +123,7 @@ def check_ids(host: str, host_row: Row | None, rows: Sequence[Row], ids: Sequenc
             )
 
 
-def detach(ctx: RequestContext, host_row: Row) -> dict[str, str]:
+def detach(ctx: RequestContext, host_row: HostFenceRow) -> dict[str, str]:
     """Detach what is asked, until it is done, [rpc]attach_timeout is over, or the host resumed.
 
     Those that have failed before come last.
@@ -130,11 +137,10 @@ def detach(ctx: RequestContext, host_row: Row) -> dict[str, str]:
     deadline = time.monotonic() + CONF.rpc.attach_timeout
     rows = host_fences.list_attachments(host)
     for row in sorted(rows, key=lambda row: bool(row["error"]) or row["state"] in _DETACHING):
-        current = host_fences.find(host) or {}
-        is_drained = current.get("drained_at") == host_row["drained_at"]
-        if not is_drained or time.monotonic() > deadline:
+        asked = _list_asked(host_row)
+        if asked is None or time.monotonic() > deadline:
             break
-        if row["id"] not in current["drain_detach"] or _left_reason(row):
+        if row["id"] not in asked or _left_reason(row):
             continue
         try:
             agent_detach.disconnect(ctx, Attachment.from_row(ctx, row), None)
@@ -152,9 +158,17 @@ def detach(ctx: RequestContext, host_row: Row) -> dict[str, str]:
     return errors
 
 
+def _list_asked(host_row: HostFenceRow) -> Container[str] | None:
+    """Return the ids of what a drain is to detach, as of now; None: it has ended."""
+    current = host_fences.find(host_row["host"])
+    if current is None or current["drained_at"] != host_row["drained_at"]:
+        return None
+    return current["drain_detach"] or {}
+
+
 def show(
-    host_row: Row | None,
-    rows: Sequence[Row],
+    host_row: HostFenceRow | None,
+    rows: Sequence[AttachmentWithVolumeRow],
     errors: Mapping[str, str] | None = None,
     agent_state: str | None = None,
 ) -> Drain | None:
@@ -166,7 +180,7 @@ def show(
     """
     if host_row is None or host_row["drained_at"] is None:
         return None
-    asked, present = host_row["drain_detach"], {row["id"] for row in rows}
+    asked, present = host_row["drain_detach"] or {}, {row["id"] for row in rows}
     errors = {**(errors or {}), **_blocked(rows, agent_state)}
     attachments = [
         *(_gone(name, volume_id) for name, volume_id in asked.items() if name not in present),
@@ -182,16 +196,13 @@ def show(
     }
 
 
-def notify_end(host: str, about: Row, drain: Drain | None) -> None:
-    """Notify that a drain has detached what it could, if nothing is still to be waited for.
-
-    :param about: as notifications.host() needs it
-    """
+def notify_end(host: str, step: notifications.HostStep, drain: Drain | None) -> None:
+    """Notify that a drain has detached what it could, if nothing is still to be waited for."""
     if drain is not None and not drain["counts"].keys() & {"waiting", "detaching"}:
-        notifications.host("drain.end", host, about, attachments=drain["attachments"])
+        notifications.host("drain.end", host, step, attachments=drain["attachments"])
 
 
-def _blocked(rows: Sequence[Row], agent_state: str | None) -> dict[str, str]:
+def _blocked(rows: Sequence[AttachmentWithVolumeRow], agent_state: str | None) -> dict[str, str]:
     """Return why attachments wait for an agent that removes no devices, by their ids."""
     reason = _REASONS.get(agent_state or "")
     return {
@@ -211,7 +222,7 @@ def _gone(attachment_id: str, volume_id: str) -> Detach:
     }
 
 
-def _show(row: Row, asked: Container[str], error: str | None) -> Detach:
+def _show(row: AttachmentWithVolumeRow, asked: Container[str], error: str | None) -> Detach:
     status, reason = _status(row, asked, error or row["error"])
     return {
         "attachment_id": row["id"],
@@ -222,7 +233,9 @@ def _show(row: Row, asked: Container[str], error: str | None) -> Detach:
     }
 
 
-def _status(row: Row, asked: Container[str], error: str | None) -> tuple[Status, str | None]:
+def _status(
+    row: AttachmentWithVolumeRow, asked: Container[str], error: str | None
+) -> tuple[Status, str | None]:
     if row["id"] not in asked:
         return "attached", None if _has_agent(row) else _NOT_REMOVED
     if left := _left_reason(row):
@@ -234,11 +247,11 @@ def _status(row: Row, asked: Container[str], error: str | None) -> tuple[Status,
     return "waiting", None
 
 
-def _has_agent(row: Row) -> bool:
+def _has_agent(row: AttachmentWithVolumeRow) -> bool:
     return row["agent"] is not None
 
 
-def _left_reason(row: Row) -> str | None:
+def _left_reason(row: AttachmentWithVolumeRow) -> str | None:
     """Return why the drain must not detach an attachment, and what to do; None: it may."""
     if row["instance_uuid"] is not None:
         return (

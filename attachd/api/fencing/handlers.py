@@ -19,13 +19,13 @@ from attachd.context import RequestContext
 from attachd.db import host_fences, host_identities
 from attachd.db.agents import store as agents
 from attachd.db.host_fences import Lift
+from attachd.db.row_types import AttachmentWithVolumeRow, HostFenceRow
 from attachd.host_identity import HostIdentity
 
 LOG = log.getLogger(__name__)
 
 ITEM: Final = "/hosts/{host}"
 Body = dict[str, Any]
-Row = Mapping[str, Any]
 
 _FENCE_BODY: Final = validation.wrapped(
     "fence",
@@ -54,7 +54,6 @@ _DRAIN_BODY: Final = validation.wrapped(
         }
     ),
 )
-_OF_FENCE: Final = ("reason", "user_id", "lift")
 _RESUME_BODY: Final = validation.wrapped("resume", _EMPTY)
 
 
@@ -205,7 +204,9 @@ def unfence(ctx: RequestContext, host: str) -> Body:
     host = _resolve(host)
     if host_fences.lift(host):
         LOG.warning("Host %s: fence lifted by user %s", host, ctx.user_id)
-        notifications.host("unfence", host, host_fences.find(host) or {})
+        ended = host_fences.find(host)
+        assert ended is not None, "a fence is never deleted"
+        notifications.host("unfence", host, notifications.HostStep.from_fence(ended))
     return {"host": _show(host)}
 
 
@@ -231,20 +232,20 @@ def drain(ctx: RequestContext, host: str, body: Body) -> Body:
         rows = host_fences.list_attachments(host)
         detach_attachments.check_ids(host, host_fences.find(host), rows, asked)
     row, is_new = host_fences.drain(host, requested.get("reason"), ctx.user_id)
-    about = {**row, "reason": row["drain_reason"], "user_id": row["drain_user_id"]}
+    step = notifications.HostStep(row["generation"], row["drain_reason"], row["drain_user_id"])
     if is_new:
         LOG.warning(
             "Host %s: drained by user %s of project %s. Reason: %s",
             host,
             ctx.user_id,
             ctx.project_id,
-            about["reason"],
+            step.reason,
         )
-        notifications.host("drain.start", host, about)
+        notifications.host("drain.start", host, step)
     detach_attachments.request(row, host_fences.list_attachments(host), asked)
     errors = detach_attachments.detach(ctx, row)
     shown = _show(host, errors)
-    detach_attachments.notify_end(host, about, shown["drain"])
+    detach_attachments.notify_end(host, step, shown["drain"])
     return {"host": shown}
 
 
@@ -261,8 +262,9 @@ def resume(ctx: RequestContext, host: str) -> Body:
     host = _resolve(host)
     if host_fences.resume(host):
         LOG.warning("Host %s: drain ended by user %s", host, ctx.user_id)
-        about = {**(host_fences.find(host) or {}), "reason": None, "user_id": ctx.user_id}
-        notifications.host("resume", host, about)
+        ended = host_fences.find(host)
+        step = notifications.HostStep(ended and ended["generation"], user_id=ctx.user_id)
+        notifications.host("resume", host, step)
     return {"host": _show(host)}
 
 
@@ -335,14 +337,33 @@ def _show(host: str, errors: Mapping[str, str] | None = None) -> Host:
     return _view(host_fences.get_identities([host])[host], found, state, rows, errors)
 
 
+class _LastFence(TypedDict):
+    """What is shown of the last fence of a host; HostFenceRow has it, too."""
+
+    generation: int
+    fenced_at: datetime.datetime | None
+    reason: str | None
+    user_id: str | None
+    lift: str | None
+
+
+_NEVER_FENCED: Final[_LastFence] = {
+    "generation": 0,
+    "fenced_at": None,
+    "reason": None,
+    "user_id": None,
+    "lift": None,
+}
+
+
 def _view(
     identity: HostIdentity,
-    fence: Row | None,
+    fence: HostFenceRow | None,
     agent_state: str | None,
-    rows: Sequence[Row],
+    rows: Sequence[AttachmentWithVolumeRow],
     errors: Mapping[str, str] | None = None,
 ) -> Host:
-    known = fence or {"generation": 0, **dict.fromkeys(("fenced_at", *_OF_FENCE))}
+    known: _LastFence = _NEVER_FENCED if fence is None else fence
     return {
         "host": identity.name,
         "initiators": _initiators(identity),

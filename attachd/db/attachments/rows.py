@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from attachd import exception, host_identity, states
 from attachd.db import models
 from attachd.db.attachments import events, statements
-from attachd.db.engine.compiled import CompiledStatement
+from attachd.db.engine.compiled import CompiledSelect, CompiledStatement
 from attachd.db.secrets import encryption
 from attachd.states import AttachmentKind, AttachmentState, Event, VolumeState
 
@@ -188,7 +188,7 @@ def check_detached(row: Row, attachments: Sequence[Row]) -> None:
 def lock_volume(
     connection: sa.Connection,
     volume_id: str,
-    statement: CompiledStatement = statements.LOCK_VOLUME,
+    statement: CompiledSelect[Row] = statements.LOCK_VOLUME,
 ) -> Row:
     """Lock the volume's row for this transaction and return the columns that matter.
 
@@ -210,7 +210,7 @@ def list_rows(connection: sa.Connection, volume_id: str) -> list[Row]:
 def lock_with_rows(
     connection: sa.Connection,
     volume_id: str,
-    statement: CompiledStatement = statements.LOCK_VOLUME,
+    statement: CompiledSelect[Row] = statements.LOCK_VOLUME,
 ) -> tuple[Row, list[Row]]:
     """Lock the volume as :func:`lock_volume` does and return it, and its rows as of
     :func:`list_rows`.

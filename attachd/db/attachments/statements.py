@@ -8,14 +8,14 @@ columns to store.
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 
 from attachd import states
 from attachd.db import models, quotas
 from attachd.db.cluster import leases
-from attachd.db.engine.compiled import CompiledStatement
+from attachd.db.engine.compiled import CompiledSelect, CompiledStatement
 from attachd.states import AttachmentState, Event, VolumeState
 
 _ATTACHMENTS = models.attachments
@@ -93,16 +93,19 @@ _DRIVER_COLUMNS = (
 _LOCK = (
     sa.select(*_LOCKED_COLUMNS).where(_VOLUMES.c.id == sa.bindparam("match_id")).with_for_update()
 )
-LOCK_VOLUME: Final = CompiledStatement(_LOCK)
-LOCK_VOLUME_TO_RESERVE: Final = CompiledStatement(
+LOCK_VOLUME: Final = CompiledSelect(_LOCK, dict[str, Any])
+LOCK_VOLUME_TO_RESERVE: Final = CompiledSelect(
     _LOCK.add_columns(
         TYPE_SPECS, _ANY_CLOSED, quotas.SET_FOR_ATTACHMENTS.label("attachments_quota")
-    )
+    ),
+    dict[str, Any],
 )
-LOCK_VOLUME_TO_CONNECT: Final = CompiledStatement(
-    _LOCK.add_columns(*_DRIVER_COLUMNS, _FRONT_END_QOS, _ANY_CLOSED)
+LOCK_VOLUME_TO_CONNECT: Final = CompiledSelect(
+    _LOCK.add_columns(*_DRIVER_COLUMNS, _FRONT_END_QOS, _ANY_CLOSED), dict[str, Any]
 )
-LOCK_VOLUME_TO_DISCONNECT: Final = CompiledStatement(_LOCK.add_columns(*_DRIVER_COLUMNS))
+LOCK_VOLUME_TO_DISCONNECT: Final = CompiledSelect(
+    _LOCK.add_columns(*_DRIVER_COLUMNS), dict[str, Any]
+)
 UPDATE_VOLUME: Final = CompiledStatement(
     sa.update(_VOLUMES).where(_VOLUMES.c.id == sa.bindparam("match_id"))
 )
@@ -151,10 +154,11 @@ SET_VOLUME_ATTACHED: Final = CompiledStatement(
 
 INSERT: Final = CompiledStatement(sa.insert(_ATTACHMENTS))
 UPDATE: Final = sa.update(_ATTACHMENTS).where(_ATTACHMENTS.c.id == sa.bindparam("match_id"))
-LIST_OF_VOLUME: Final = CompiledStatement(
+LIST_OF_VOLUME: Final = CompiledSelect(
     sa.select(_ATTACHMENTS)
     .where(_ATTACHMENTS.c.volume_id == sa.bindparam("match_id"))
-    .order_by(*_OLDEST_FIRST)
+    .order_by(*_OLDEST_FIRST),
+    dict[str, Any],
 )
 WITH_VOLUME: Final = sa.select(
     _ATTACHMENTS,
@@ -164,9 +168,9 @@ WITH_VOLUME: Final = sa.select(
     ),
 ).join(_VOLUMES, _VOLUMES.c.id == _ATTACHMENTS.c.volume_id)
 _GET = WITH_VOLUME.where(_ATTACHMENTS.c.id == sa.bindparam("match_id"))
-GET: Final = CompiledStatement(_GET)
-GET_IN_PROJECT: Final = CompiledStatement(
-    _GET.where(_ATTACHMENTS.c.project_id == sa.bindparam("match_project"))
+GET: Final = CompiledSelect(_GET, dict[str, Any])
+GET_IN_PROJECT: Final = CompiledSelect(
+    _GET.where(_ATTACHMENTS.c.project_id == sa.bindparam("match_project")), dict[str, Any]
 )
 
 # As literals, because SQLAlchemy would otherwise write each list of values anew.

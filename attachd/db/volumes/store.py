@@ -16,7 +16,7 @@ from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import statements
 from attachd.db.cluster import leases
 from attachd.db.engine import session
-from attachd.db.engine.compiled import CompiledStatement
+from attachd.db.engine.compiled import CompiledSelect
 from attachd.db.engine.retry import retried
 from attachd.db.secrets import encryption
 from attachd.db.types import store as types
@@ -71,7 +71,7 @@ def get_for_driver(volume_id: str) -> Row:
     return _get(_GET_FOR_DRIVER, {"match_id": volume_id})
 
 
-def _get(statement: CompiledStatement, params: Row) -> Row:
+def _get(statement: CompiledSelect[Row], params: Row) -> Row:
     with session.reader() as connection:
         rows = statement.fetch_all(connection, params)
     if not rows:
@@ -317,11 +317,13 @@ _WITH_METADATA = (
     .outerjoin(_VOLUME_METADATA, _VOLUME_METADATA.c.volume_id == _VOLUMES.c.id)
     .where(_VOLUMES.c.id == sa.bindparam("match_id"))
 )
-_GET: Final = CompiledStatement(_WITH_METADATA)
+_GET: Final = CompiledSelect(_WITH_METADATA, dict[str, Any])
 """One volume, once for each pair of its metadata."""
-_GET_FOR_DRIVER: Final = CompiledStatement(_WITH_METADATA.add_columns(*statements.TYPE_COLUMNS))
-_GET_IN_PROJECT: Final = CompiledStatement(
-    _WITH_METADATA.where(_VOLUMES.c.project_id == sa.bindparam("match_project"))
+_GET_FOR_DRIVER: Final = CompiledSelect(
+    _WITH_METADATA.add_columns(*statements.TYPE_COLUMNS), dict[str, Any]
+)
+_GET_IN_PROJECT: Final = CompiledSelect(
+    _WITH_METADATA.where(_VOLUMES.c.project_id == sa.bindparam("match_project")), dict[str, Any]
 )
 
 

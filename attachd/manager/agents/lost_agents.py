@@ -15,7 +15,7 @@ report, so that no host whose own reports come late protects a dead one.
 from collections.abc import Callable, Collection, Iterable, Mapping
 import datetime
 import functools
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from oslo_log import log
 
@@ -245,10 +245,10 @@ def _mark(lease: Lease) -> None:
     notifications.host("lost", lease.host, describe(lease))
 
 
-def describe(lease: Lease) -> dict[str, Any]:
+def describe(lease: Lease) -> notifications.HostStep:
     """Return the fields of a notification about a host that is not fenced."""
     reason = f"agent lost since {lease.heartbeat_at:%Y-%m-%d %H:%M:%S} UTC"
-    return {"generation": None, "reason": reason, "user_id": None}
+    return notifications.HostStep(reason=reason)
 
 
 def _check_pause(since: float) -> None:

@@ -32,8 +32,6 @@ from attachd.rpc.transport import expected_errors
 
 LOG = log.getLogger(__name__)
 
-_NOT_FENCED: Final = {"generation": None, "reason": None, "user_id": None}
-
 _NOT_STORED: Final = frozenset({"stops_writers", "lease", "token"})
 """The fields of a report that are not stored as they are."""
 
@@ -288,7 +286,7 @@ def _store_report(
         host, stored, assigned, lease=lease, reported_lease=reported, read=machine
     ):
         LOG.warning("Host %s: its agent was lost, and reports again", host)
-        notifications.host("found", host, _NOT_FENCED)
+        notifications.host("found", host, notifications.HostStep())
     if machine["conflict"] is None:
         _lift_fence({**machine, **accepted}, report)
     if stops_writers:
@@ -339,7 +337,7 @@ def _lift_fence(machine: MachineRow, report: agent_manager_api.Report) -> None:
         return
     if host_fences.lift(host, generation=fence["generation"]):
         LOG.warning("Host %s: fence lifted: it was started again and has no device", host)
-        notifications.host("unfence", host, fence)
+        notifications.host("unfence", host, notifications.HostStep.from_fence(fence))
 
 
 def _check_not_fenced(host: str, report: agent_manager_api.Report) -> None:

@@ -14,14 +14,14 @@ ROW = {"generation": 2, "reason": "dead", "user_id": "u", "boot_id": "b"}
 class HostsTest(api_context.ApiContextCase):
     def test_notification_has_the_fence(self):
         notifications = captured_notifications.use(self)
-        hosts.host("drain.end", "h", ROW, attachments=[])
+        hosts.host("drain.end", "h", hosts.HostStep.from_fence(ROW), attachments=[])
         (message,) = notifications.messages()
         self.assertEqual(("host.drain.end", "WARN"), (message["event_type"], message["priority"]))
         expected = {"host": "h", "generation": 2, "reason": "dead", "user_id": "u"}
         self.assertEqual({**expected, "attachments": []}, message["payload"])
 
     def test_nothing_is_built_without_notifications(self):
-        hosts.host("unfence", "h", {})
+        hosts.host("unfence", "h", None)
 
 
 class FenceTest(api_context.ApiContextCase):

@@ -3,7 +3,7 @@
 
 from unittest import mock
 
-from attachd import exception
+from attachd import exception, notifications
 from attachd.api.attachments import agent_detach
 from attachd.api.fencing import detach_attachments
 from attachd.db import host_fences
@@ -106,13 +106,13 @@ class DetachAttachmentsTest(api_context.ApiContextCase):
 
     def test_end_is_notified_when_nothing_is_under_way(self):
         sent = captured_notifications.use(self)
-        about = {"generation": 0, "reason": None, "user_id": "u"}
+        step = notifications.HostStep(0, None, "u")
         for counts in ({"waiting": 1}, {"detaching": 1, "failed": 1}):
             drain = {"counts": counts, "attachments": []}
-            detach_attachments.notify_end(HOST, about, drain)
-        detach_attachments.notify_end(HOST, about, None)
+            detach_attachments.notify_end(HOST, step, drain)
+        detach_attachments.notify_end(HOST, step, None)
         self.assertEqual([], sent.messages())
         drain = {"counts": {"failed": 1}, "attachments": []}
-        detach_attachments.notify_end(HOST, about, drain)
+        detach_attachments.notify_end(HOST, step, drain)
         (message,) = sent.messages()
         self.assertEqual("host.drain.end", message["event_type"])

@@ -17,7 +17,7 @@ from attachd.db import models
 from attachd.db.attachments import events, statements
 from attachd.db.cluster import leases
 from attachd.db.engine import session
-from attachd.db.engine.compiled import CompiledStatement
+from attachd.db.engine.compiled import CompiledSelect, CompiledStatement
 from attachd.db.engine.retry import retried
 from attachd.db.secrets import encryption
 from attachd.db.volumes import store as volumes
@@ -181,8 +181,8 @@ class CompiledStatementTest(databases.DatabaseCase):
             execute(connection)
 
     def test_error_message_contains_no_values(self):
-        wrong = CompiledStatement(
-            sa.select(sa.column("nonesuch")).where(V.c.name == sa.bindparam("x"))
+        wrong = CompiledSelect(
+            sa.select(sa.column("nonesuch")).where(V.c.name == sa.bindparam("x")), dict
         )
         with self.assertRaises(Exception) as caught, session.reader() as connection:
             wrong.fetch_all(connection, {"x": "s3cret"})
@@ -322,17 +322,18 @@ class CompileTest(unittest.TestCase):
             (sa.select(V.c.id).where(V.c.name == name), "no value for name"),
         ):
             with session.reader() as connection, self.assertRaisesRegex(ValueError, says):
-                CompiledStatement(statement).fetch_all(connection, {})
+                CompiledSelect(statement, dict).fetch_all(connection, {})
 
     def test_compile_with_escaped_name_finds_value(self):
-        odd = CompiledStatement(sa.select(V.c.id).where(V.c.id == sa.bindparam("the id")))
+        odd = CompiledSelect(sa.select(V.c.id).where(V.c.id == sa.bindparam("the id")), dict)
         with session.reader() as connection:
             self.assertEqual(
                 {"id": self.volume}, odd.fetch_one(connection, {"the id": self.volume})
             )
 
     def test_compile_happens_once_for_each_set_of_names(self):
-        statement = CompiledStatement(sa.select(V.c.id).where(V.c.id == sa.bindparam("match_id")))
+        query = sa.select(V.c.id).where(V.c.id == sa.bindparam("match_id"))
+        statement = CompiledSelect(query, dict)
         compiled = []
 
         def compile_(*args, **kwargs):
