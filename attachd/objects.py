@@ -380,16 +380,22 @@ class Attachment(AttachdObject):
 
     def complete(self) -> None:
         """Record that the host uses the volume; raises InvalidTransition."""
-        attachments_db.complete({name: getattr(self, name) for name in _COMPLETE_COLUMNS})
+        attachments_db.complete(
+            {
+                "id": self.id,
+                "project_id": self.project_id,
+                "volume_id": self.volume_id,
+                "kind": self.kind,
+                "host": self.host,
+                "instance_uuid": self.instance_uuid,
+            }
+        )
         self.state = states.AttachmentState.ATTACHED.value
 
     def cancel(self) -> None:
         """Cancel a reservation; raises InvalidTransition if it is more than that."""
         attachments_db.transition(self.id, self.volume_id, states.Event.CANCEL)
 
-
-_COMPLETE_COLUMNS = ("id", "project_id", "volume_id", "kind", "host", "instance_uuid")
-"""The fields that an event about an attachment needs."""
 
 _EMPTY: dict[str, Any] = dict.fromkeys(
     (

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads of an audit, and its one write; used by manager/audit/."""
 
-from typing import Any
+import datetime
+from typing import Any, TypedDict
 
 import sqlalchemy as sa
 
@@ -11,9 +12,9 @@ from attachd.db.attachments import statements
 from attachd.db.cluster import members
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
+from attachd.db.row_types import AttachmentRow, DriverVolumeRow, VolumeRow
 from attachd.states import VISIBLE_KINDS, AttachmentState, VolumeState, VolumeStatus
 
-Row = dict[str, Any]
 _VOLUMES = models.volumes
 _ATTACHMENTS = models.attachments
 _SERVER_ATTACHMENTS = sa.select(
@@ -28,36 +29,53 @@ _SERVER_ATTACHMENTS = sa.select(
 ).join(_VOLUMES, _VOLUMES.c.id == _ATTACHMENTS.c.volume_id)
 
 
+class ServerAttachmentRow(TypedDict):
+    """An attachment, with what an audit compares with Compute."""
+
+    id: str
+    volume_id: str
+    project_id: str
+    instance_uuid: str | None
+    host: str | None
+    state: str
+    generation: int
+    by_service: bool | None
+    created_at: datetime.datetime
+    updated_at: datetime.datetime | None
+    volume_host: str | None
+
+
 @retried
-def list_volumes(backend: str) -> list[Row]:
+def list_volumes(backend: str) -> list[DriverVolumeRow]:
     """Return all volumes of ``host@backend``, oldest first, as of :func:`find_volume`."""
     statement = (
         sa.select(_VOLUMES, *statements.TYPE_COLUMNS)
         .where(models.on_backend(backend))
         .order_by(_VOLUMES.c.created_at, _VOLUMES.c.id)
     )
-    return session.fetch_all(statement)
+    return session.fetch_all(statement, DriverVolumeRow)
 
 
 @retried
-def list_attachments(backend: str) -> list[Row]:
+def list_attachments(backend: str) -> list[AttachmentRow]:
     """Return the attachments of all volumes of ``host@backend``, secrets included."""
     statement = (
         sa.select(_ATTACHMENTS)
         .join(_VOLUMES, _VOLUMES.c.id == _ATTACHMENTS.c.volume_id)
         .where(models.on_backend(backend))
     )
-    return session.fetch_all(statement)
+    return session.fetch_all(statement, AttachmentRow)
 
 
 @retried
-def list_attachments_of_volume(volume_id: str) -> list[Row]:
+def list_attachments_of_volume(volume_id: str) -> list[AttachmentRow]:
     """Return the attachments of a volume, secrets included."""
-    return session.fetch_all(sa.select(_ATTACHMENTS).where(_ATTACHMENTS.c.volume_id == volume_id))
+    statement = sa.select(_ATTACHMENTS).where(_ATTACHMENTS.c.volume_id == volume_id)
+    return session.fetch_all(statement, AttachmentRow)
 
 
 @retried
-def list_server_attachments(server_id: str | None = None) -> list[Row]:
+def list_server_attachments(server_id: str | None = None) -> list[ServerAttachmentRow]:
     """Return the attachments that Compute may have made for servers, of all backends.
 
     Those that a host's agent connects are not among them, and no secrets.
@@ -72,13 +90,14 @@ def list_server_attachments(server_id: str | None = None) -> list[Row]:
         .where(_ATTACHMENTS.c.agent.is_(None), _ATTACHMENTS.c.kind.in_(sorted(VISIBLE_KINDS)))
         .order_by(_ATTACHMENTS.c.id)
     )
-    return session.fetch_all(statement)
+    return session.fetch_all(statement, ServerAttachmentRow)
 
 
 @retried
-def find_server_attachment(attachment_id: str) -> Row | None:
+def find_server_attachment(attachment_id: str) -> ServerAttachmentRow | None:
     """Return an attachment of any kind, as of :func:`list_server_attachments`; None: none."""
-    return session.fetch_one(_SERVER_ATTACHMENTS.where(_ATTACHMENTS.c.id == attachment_id))
+    statement = _SERVER_ATTACHMENTS.where(_ATTACHMENTS.c.id == attachment_id)
+    return session.fetch_one(statement, ServerAttachmentRow)
 
 
 def list_living_ids() -> set[str]:
@@ -86,17 +105,16 @@ def list_living_ids() -> set[str]:
     return {str(row["id"]) for row in members.list_living()}
 
 
-def seconds_unchanged(row: Row) -> float:
+def seconds_unchanged(row: ServerAttachmentRow | AttachmentRow | VolumeRow) -> float:
     """Return the seconds since the last change of a row."""
     return float((models.now() - (row["updated_at"] or row["created_at"])).total_seconds())
 
 
 @retried
-def find_volume(volume_id: str) -> Row | None:
+def find_volume(volume_id: str) -> DriverVolumeRow | None:
     """Return a volume of any backend, with what a driver gets; None if there is none."""
-    return session.fetch_one(
-        sa.select(_VOLUMES, *statements.TYPE_COLUMNS).where(_VOLUMES.c.id == volume_id)
-    )
+    statement = sa.select(_VOLUMES, *statements.TYPE_COLUMNS).where(_VOLUMES.c.id == volume_id)
+    return session.fetch_one(statement, DriverVolumeRow)
 
 
 @retried
@@ -124,17 +142,17 @@ def _compute_locked(
 ) -> tuple[VolumeStatus, VolumeStatus, int] | None:
     """Read a volume and its attachments while the state of neither can change."""
     statement = sa.select(_VOLUMES).where(_VOLUMES.c.id == volume_id).with_for_update()
-    row = connection.execute(statement).one_or_none()
+    row: Any = connection.execute(statement).mappings().one_or_none()
     if row is None:
         return None
     held = connection.execute(
         sa.select(_ATTACHMENTS.c.state).where(_ATTACHMENTS.c.volume_id == volume_id)
     ).scalars()
-    return compute_statuses(dict(row._mapping), [AttachmentState(item) for item in held])
+    return compute_statuses(row, [AttachmentState(item) for item in held])
 
 
 def compute_statuses(
-    row: Row, held: list[AttachmentState]
+    row: VolumeRow, held: list[AttachmentState]
 ) -> tuple[VolumeStatus, VolumeStatus, int]:
     """Return a volume's stored status, the computed one, and its pending detaches."""
     pending_detaches = states.remaining_detaches(row["pending_detaches"], held)

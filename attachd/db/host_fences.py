@@ -25,7 +25,7 @@ from attachd.db import models
 from attachd.db.attachments import statements
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
-from attachd.db.row_types import AttachmentWithVolumeRow, HostFenceRow
+from attachd.db.row_types import AttachmentRow, AttachmentWithVolumeRow, HostFenceRow
 from attachd.host_identity import HostIdentity
 from attachd.states import CONNECTOR_FIXED, DETACHING, INACTIVE, AttachmentKind
 
@@ -335,7 +335,7 @@ def _moment(value: datetime.datetime | None) -> str:
     return f"{value:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def is_fenced_in(connection: sa.Connection, row: Mapping[str, Any]) -> bool:
+def is_fenced_in(connection: sa.Connection, row: AttachmentRow) -> bool:
     """Return whether the host of an attachment is fenced, as a part of a transaction."""
     return any(
         closed["fenced_at"] is not None
@@ -345,7 +345,7 @@ def is_fenced_in(connection: sa.Connection, row: Mapping[str, Any]) -> bool:
 
 
 @retried
-def check_attachment(row: Mapping[str, Any]) -> None:
+def check_attachment(row: AttachmentRow) -> None:
     """Check that the host of an attachment is not fenced, before access is granted again.
 
     :raises HostFenced: it is
@@ -355,7 +355,7 @@ def check_attachment(row: Mapping[str, Any]) -> None:
             check_in(connection, identity, is_new=False)
 
 
-def _identities_of(row: Mapping[str, Any]) -> list[HostIdentity]:
+def _identities_of(row: AttachmentRow) -> list[HostIdentity]:
     """Return the identities of the host of an attachment, and of that of its agent."""
     agent = [HostIdentity(row["agent"])] if row["agent"] else []
     return [host_identity.of_row(row), *agent]

@@ -22,7 +22,7 @@ from attachd.db import host_fences, models
 from attachd.db.engine import session
 from attachd.db.engine.compiled import CompiledSelect
 from attachd.db.engine.retry import retried
-from attachd.db.row_types import HostIdentityRow
+from attachd.db.row_types import AttachmentRow, HostIdentityRow
 from attachd.host_identity import HostIdentity
 from attachd.states import CONNECTOR_FIXED
 
@@ -80,7 +80,7 @@ def _lookup(size: int) -> CompiledSelect[OwnerRow]:
 
 
 @retried
-def admit(row: Mapping[str, Any]) -> None:
+def admit(row: AttachmentRow) -> None:
     """Check that the host of an attachment may get access, and keep its identifiers for it.
 
     One statement, except where a host is closed, or names an identifier for the first time.

@@ -6,7 +6,7 @@ Secrets are never read.
 
 from collections.abc import Collection
 import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import sqlalchemy as sa
 
@@ -15,9 +15,9 @@ from attachd.db import models
 from attachd.db.attachments.queries import PUBLIC_COLUMNS
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
+from attachd.db.row_types import AttachmentRow, VolumeRow
 from attachd.states import AttachmentState
 
-Row = dict[str, Any]
 _ATTACHMENTS = models.attachments
 _VOLUMES = models.volumes
 _MEMBERS = models.members
@@ -39,14 +39,14 @@ class AttachmentFilters(NamedTuple):
 
 
 @retried
-def list_attachments(query: AttachmentFilters) -> list[Row]:
+def list_attachments(query: AttachmentFilters) -> list[AttachmentRow]:
     """Return attachments of every kind, oldest first, without secrets."""
     statement = (
         sa.select(*PUBLIC_COLUMNS)
         .order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id)
         .limit(query.limit)
     )
-    return session.fetch_all(statement.where(*_conditions(query)))
+    return session.fetch_all(statement.where(*_conditions(query)), AttachmentRow)
 
 
 def _conditions(query: AttachmentFilters) -> list[sa.ColumnElement[bool]]:
@@ -68,17 +68,27 @@ def _conditions(query: AttachmentFilters) -> list[sa.ColumnElement[bool]]:
 
 
 @retried
-def get_attachment(attachment_id: str) -> Row:
+def get_attachment(attachment_id: str) -> AttachmentRow:
     """Return an attachment of any kind, without secrets; raises AttachmentNotFound."""
-    row = session.fetch_one(sa.select(*PUBLIC_COLUMNS).where(_ATTACHMENTS.c.id == attachment_id))
+    statement = sa.select(*PUBLIC_COLUMNS).where(_ATTACHMENTS.c.id == attachment_id)
+    row = session.fetch_one(statement, AttachmentRow)
     if row is None:
         raise exception.AttachmentNotFound(attachment_id=attachment_id)
     return row
 
 
+class InspectedVolumeRow(VolumeRow):
+    """A volume, with the process that works on it.
+
+    :ivar lease_holder_name: None: no process works on it, or that process is dead
+    """
+
+    lease_holder_name: str | None
+
+
 @retried
-def get_volume(id_or_name: str) -> Row:
-    """Return a volume's row, with ``lease_holder_name``: None if that process is dead.
+def get_volume(id_or_name: str) -> InspectedVolumeRow:
+    """Return a volume's row.
 
     :raises VolumeNotFound: there is none
     :raises BadRequest: several have the name; the message has their ids
@@ -87,7 +97,8 @@ def get_volume(id_or_name: str) -> Row:
         _MEMBERS, _MEMBERS.c.id == _VOLUMES.c.lease_holder
     )
     for column in (_VOLUMES.c.id, _VOLUMES.c.name):
-        rows = session.fetch_all(statement.where(column == id_or_name).order_by(_VOLUMES.c.id))
+        matching = statement.where(column == id_or_name).order_by(_VOLUMES.c.id)
+        rows = session.fetch_all(matching, InspectedVolumeRow)
         if len(rows) > 1:
             ids = ", ".join(row["id"] for row in rows)
             raise exception.BadRequest(

@@ -43,37 +43,108 @@ class DefaultTypeRow(TypedDict):
     volume_type_id: str
 
 
-class VolumeRow(TypedDict):
-    """A volume."""
+class VolumeStateRow(TypedDict):
+    """The columns of a volume that its attachments and its lease depend on."""
 
     id: str
-    project_id: str
-    user_id: str | None
-    name: str | None
-    description: str | None
     size_gib: int
-    new_size_gib: int | None
     state: str
     status: str
     attach_status: str
     pending_detaches: int
     multiattach: bool
+    host: str | None
+    provider: dict[str, Any]
+    admin_metadata: dict[str, str]
+    lease_holder: str | None
+    lease_generation: int
+
+
+class VolumeRow(VolumeStateRow):
+    """A volume."""
+
+    project_id: str
+    user_id: str | None
+    name: str | None
+    description: str | None
+    new_size_gib: int | None
     shared_targets: bool | None
     bootable: bool
     volume_type_id: str | None
     availability_zone: str | None
-    host: str | None
-    provider: dict[str, Any]
     source_volid: str | None
-    admin_metadata: dict[str, str]
     owner: str | None
     error: str | None
     launched_at: datetime.datetime | None
     created_at: datetime.datetime
     updated_at: datetime.datetime | None
-    lease_holder: str | None
-    lease_generation: int
     provider_secrets: dict[str, Any] | Encrypted | None
+
+
+class VolumeWithMetadataRow(VolumeRow):
+    """A volume, with its metadata and the name of its type."""
+
+    metadata: dict[str, str]
+    volume_type_name: str | None
+
+
+class ListedVolumeRow(VolumeWithMetadataRow):
+    """A volume of a list, with its metadata and that of its image."""
+
+    image_metadata: dict[str, str]
+
+
+class RecoverableVolumeRow(VolumeRow):
+    """A volume that a manager has work to do on.
+
+    :ivar orphaned: whether a dead process worked on it
+    """
+
+    orphaned: bool
+
+
+class DriverVolume(TypedDict):
+    """What a driver gets of a volume and of its type; without a type there are no specs."""
+
+    id: str
+    size_gib: int
+    provider: dict[str, Any]
+    provider_secrets: dict[str, Any] | Encrypted | None
+    name: str | None
+    project_id: str
+    host: str | None
+    multiattach: bool
+    type_specs: dict[str, str | None] | None
+    back_end_qos: dict[str, str | None] | None
+
+
+class DriverVolumeRow(VolumeRow):
+    """A volume, with what its driver gets of its type."""
+
+    type_specs: dict[str, str | None] | None
+    back_end_qos: dict[str, str | None] | None
+
+
+class LockedVolumeRow(VolumeStateRow):
+    """A volume that is locked for a change of its attachments.
+
+    Which keys it has besides those of VolumeStateRow depends on the statement that locks it.
+
+    :ivar front_end_qos: the QoS specs that hosts enforce
+    :ivar any_host_closed: whether any host is fenced or drained
+    :ivar attachments_quota: of its project
+    :ivar updated_at: once a transaction has changed the volume
+    """
+
+    name: str | None
+    project_id: str
+    provider_secrets: dict[str, Any] | Encrypted | None
+    type_specs: dict[str, str | None] | None
+    back_end_qos: dict[str, str | None] | None
+    front_end_qos: dict[str, str | None] | None
+    any_host_closed: bool
+    attachments_quota: int | None
+    updated_at: NotRequired[datetime.datetime]
 
 
 class AttachmentRow(TypedDict):
@@ -115,6 +186,15 @@ class AttachmentRow(TypedDict):
     device_origin: str | None
 
 
+class AttachmentVersion(TypedDict):
+    """An attachment as it was read, to find out whether it was changed since."""
+
+    id: str
+    volume_id: str
+    state: str
+    generation: int
+
+
 class AttachmentWithVolumeRow(AttachmentRow):
     """An attachment, with columns of its volume."""
 
@@ -122,6 +202,15 @@ class AttachmentWithVolumeRow(AttachmentRow):
     volume_state: str
     volume_status: str
     volume_multiattach: bool
+
+
+class RecoverableAttachmentRow(AttachmentWithVolumeRow):
+    """An attachment that a manager has work to do on.
+
+    :ivar orphaned: whether a dead process worked on its volume
+    """
+
+    orphaned: bool
 
 
 class ServiceRow(TypedDict):

@@ -20,6 +20,7 @@ from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import store as db
 from attachd.db.attachments.connect_rules import Action, Request
 from attachd.db.attachments.rows import Guard, LockedVolume
+from attachd.db.row_types import AttachmentRow
 from attachd.db.secrets import encryption
 from attachd.drivers.base import AccessMode, Connector
 from attachd.manager import backends, flow_runner, moves, notify
@@ -94,7 +95,7 @@ def check(
     return preview.mode
 
 
-def finish_attach(backend: Backend, row: db.Row) -> None:
+def finish_attach(backend: Backend, row: AttachmentRow) -> None:
     """Connect an attachment that was connecting when its manager died, beside all others.
 
     :param row: as it was read
@@ -106,7 +107,7 @@ def finish_attach(backend: Backend, row: db.Row) -> None:
         attachment_rows.check_unchanged(locked.attachment, row, Event.CONNECT)
         return resume(locked)
 
-    _connect(backend, row["id"], row["volume_id"], guard, row["connector"])
+    _connect(backend, row["id"], row["volume_id"], guard, row["connector"] or {})
 
 
 def attach_guard(backend: Backend, request: Request) -> Guard:
@@ -134,7 +135,8 @@ def _secret_columns(
     backend: Backend, locked: LockedVolume, values: Mapping[str, Any]
 ) -> dict[str, Any]:
     row = locked.attachment
-    export = backends.export({**row, **values})
+    granted: Any = {**row, **values}
+    export = backends.export(granted)
     key = backends.connection_key(backend, backends.volume_ref(locked.volume), export)
     # A grant that may have landed is repeated with its secret; that of another host is not.
     may_exist = row["state"] in _MAYBE_GRANTED and row["connection_key"] == key
@@ -149,11 +151,11 @@ def _new_secret(length: int) -> str:
     return "".join(secrets.choice(_LETTERS_AND_DIGITS) for _ in range(length))
 
 
-def _kept_secret(rows: Iterable[db.Row]) -> Any:
+def _kept_secret(rows: Iterable[AttachmentRow]) -> Any:
     return next((encryption.decrypted(row, "secret") for row in rows if row["secret"]), None)
 
 
-def _sharing(key: str | None, others: Sequence[db.Row]) -> list[db.Row]:
+def _sharing(key: str | None, others: Sequence[AttachmentRow]) -> list[AttachmentRow]:
     """Return the attachments that share a connection, and so its secret.
 
     The host logs in once for all attachments, and again after a failure of the network: by then
@@ -214,6 +216,7 @@ def _record_granted(work: VolumeWork, answer: attachment_flows.GrantAnswer) -> N
         backends.with_qos(granted, work.transitioned.volume),
         work.transitioned.attachment,
     )
+    assert row["mode"] is not None, "a connect decides the mode"
     info = backends.with_mode(connection, row["mode"])
     row["connection_info"] = encryption.protect(info, "connection_info", row["id"])
     values = {
@@ -224,7 +227,7 @@ def _record_granted(work: VolumeWork, answer: attachment_flows.GrantAnswer) -> N
     work.record_granted(values)
 
 
-def _must_stay_granted(row: db.Row, lease: VolumeLease) -> bool:
+def _must_stay_granted(row: AttachmentRow, lease: VolumeLease) -> bool:
     """Return whether the host keeps its access although our connect has failed.
 
     If a second manager has taken the row over and connects it too, its grant is the same as ours.
@@ -273,7 +276,9 @@ def _record_failure(work: VolumeWork, failure: flow_runner.FlowFailed) -> None:
         notify.attachment_message(row, event, failure.cause)
 
 
-def _to_attachd_error(row: db.Row, failure: flow_runner.FlowFailed) -> exception.AttachdError:
+def _to_attachd_error(
+    row: AttachmentRow, failure: flow_runner.FlowFailed
+) -> exception.AttachdError:
     passed_on = (*db.TAKEOVER_ERRORS, exception.Unavailable, exception.HostRefused)
     if isinstance(failure.cause, passed_on):
         return failure.cause
@@ -286,7 +291,7 @@ def _to_attachd_error(row: db.Row, failure: flow_runner.FlowFailed) -> exception
     )
 
 
-def connected_response(row: db.Row) -> dict[str, Any]:
+def connected_response(row: AttachmentRow) -> dict[str, Any]:
     """Return what callers get of a connected row: manager_api.Connected, and the row's id.
 
     The connection is as it is stored, which may be encrypted.

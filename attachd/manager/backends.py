@@ -12,16 +12,17 @@ import functools
 import hashlib
 import itertools
 import pathlib
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from oslo_log import log
 from stevedore import driver as entry_point
 
 from attachd import conf, exception, states
 from attachd.conf import CONF
-from attachd.db.attachments import store as db
 from attachd.db.cluster import leases as leases_db
+from attachd.db.row_types import AttachmentRow, DriverVolume, LockedVolumeRow
 from attachd.db.secrets import encryption
+from attachd.db.secrets.encryption import Encrypted
 from attachd.drivers import base
 from attachd.drivers.base import ConnectionInfo, Export, VolumeRef, WithSecrets
 from attachd.lost_agents import NO_RULE, Action, Rule
@@ -219,10 +220,25 @@ PROVIDER_SECRETS: Final = "provider_secrets"
 """The column for what a driver returned by base.WithSecrets."""
 
 
+class SecretsRow(TypedDict):
+    """A row that may have provider secrets."""
+
+    id: str
+    provider_secrets: dict[str, Any] | Encrypted | None
+
+
+class ExportRow(SecretsRow):
+    """What a driver gets of an attachment."""
+
+    connector: dict[str, Any] | None
+    mode: str | None
+    own_connection: bool | None
+
+
 class _ProviderSecrets(Mapping[str, Any]):
     """The encrypted provider secrets of a row, decrypted when they are read."""
 
-    def __init__(self, row: db.Row, table: str) -> None:
+    def __init__(self, row: SecretsRow, table: str) -> None:
         self._row = {"id": row["id"], PROVIDER_SECRETS: row[PROVIDER_SECRETS]}
         self._table = table
 
@@ -241,7 +257,7 @@ class _ProviderSecrets(Mapping[str, Any]):
         return decrypted
 
 
-def _provider_secrets(row: db.Row, table: str) -> Mapping[str, Any]:
+def _provider_secrets(row: SecretsRow, table: str) -> Mapping[str, Any]:
     return _ProviderSecrets(row, table) if row[PROVIDER_SECRETS] else {}
 
 
@@ -252,11 +268,8 @@ def split_secrets(answer: Any) -> tuple[Any, dict[str, Any]]:
     return answer, {}
 
 
-def volume_ref(row: db.Row) -> VolumeRef:
-    """Return a volume's row as its driver takes it.
-
-    :param row: as of volumes_db.get_for_driver(), or locked to connect or disconnect
-    """
+def volume_ref(row: DriverVolume) -> VolumeRef:
+    """Return a volume's row as its driver takes it."""
     return VolumeRef(
         row["id"],
         row["size_gib"],
@@ -271,22 +284,23 @@ def volume_ref(row: db.Row) -> VolumeRef:
     )
 
 
-def export(row: db.Row) -> Export:
+def export(row: ExportRow) -> Export:
     """Return an attachment's row as its driver takes it for calls that grant nothing.
 
     It has no secret, and its provider secrets are decrypted when the driver reads them: access can
     be revoked even if a secret that is not needed for it cannot be decrypted.
     """
+    mode: Any = row["mode"] or "rw"
     return Export(
         row["id"],
         row["connector"] or {},
-        row["mode"] or "rw",
+        mode,
         provider_secrets=_provider_secrets(row, encryption.ATTACHMENTS),
         own_connection=bool(row["own_connection"]),
     )
 
 
-def export_with_secret(row: db.Row) -> Export:
+def export_with_secret(row: AttachmentRow) -> Export:
     """Return an attachment's row as its driver takes it for a grant.
 
     :raises SecretUnreadable: its secret cannot be decrypted
@@ -294,7 +308,7 @@ def export_with_secret(row: db.Row) -> Export:
     return dataclasses.replace(export(row), secret=encryption.decrypted(row, "secret") or "")
 
 
-def connection_info(row: db.Row) -> ConnectionInfo | None:
+def connection_info(row: AttachmentRow) -> ConnectionInfo | None:
     """Return the connection of an attachment as its driver has returned it; None: not connected.
 
     :raises SecretUnreadable: it cannot be decrypted
@@ -313,7 +327,7 @@ def connection_key(backend: Backend, volume: VolumeRef, granted: Export) -> str 
     return hashlib.sha256(f"{backend.host} {name}".encode()).hexdigest() if name else None
 
 
-def live_exports(rows: Sequence[db.Row]) -> list[Export]:
+def live_exports(rows: Sequence[AttachmentRow]) -> list[Export]:
     """Return the exports of those attachments whose hosts reach the volume and should."""
     return [
         export(row)
@@ -322,7 +336,7 @@ def live_exports(rows: Sequence[db.Row]) -> list[Export]:
     ]
 
 
-def with_qos(connection: ConnectionInfo, volume: db.Row) -> ConnectionInfo:
+def with_qos(connection: ConnectionInfo, volume: LockedVolumeRow) -> ConnectionInfo:
     """Return a connection with the limits that its host has to set for the volume, if any."""
     specs = volume["front_end_qos"]
     if specs is None:

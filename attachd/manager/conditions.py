@@ -147,7 +147,9 @@ def _is_nothing_known(seen: Evidence) -> bool:
     return bool(seen.no_report) or (seen.agent is None and seen.session is None)
 
 
-def _explain_no_report(row: db.Row, report: AgentRow | None, device: DeviceReport | None) -> str:
+def _explain_no_report(
+    row: db.AttachedRow, report: AgentRow | None, device: DeviceReport | None
+) -> str:
     """Return why the report of a host says nothing about an attachment; "": it does."""
     host = row["agent"]
     if report is None:
@@ -158,7 +160,10 @@ def _explain_no_report(row: db.Row, report: AgentRow | None, device: DeviceRepor
         # Only administrators may read it: it can name other hosts.
         return f"Host {host} has a problem, which attachd agent-show {host} shows."
     is_missing = device is None or device["path"] is None
-    if is_missing and report["seen_at"] - row["attached_at"] <= _IN_TRANSIT:
+    seen_at, attached_at = report["seen_at"], row["attached_at"]
+    assert seen_at is not None, "its agent is alive"
+    assert attached_at is not None, "it is attached"
+    if is_missing and seen_at - attached_at <= _IN_TRANSIT:
         return f"The agent of host {host} has not reported since the attach."
     return ""
 
@@ -180,7 +185,7 @@ def _list_sessions(backend: Backend) -> Mapping[str, frozenset[str]] | None:
 
 
 def _has_session(
-    backend: Backend, row: db.Row, sessions: Mapping[str, frozenset[str]] | None
+    backend: Backend, row: db.AttachedRow, sessions: Mapping[str, frozenset[str]] | None
 ) -> bool | None:
     """Return whether the host of an attachment has a session; None: it cannot be told."""
     if sessions is None or row["connector"] is None:
@@ -191,7 +196,7 @@ def _has_session(
     return bool(names & sessions.get(volume.id, frozenset())) if names else None
 
 
-def _store(backend: Backend, row: db.Row, condition: Condition) -> None:
+def _store(backend: Backend, row: db.AttachedRow, condition: Condition) -> None:
     """Store a condition if it has changed, and notify of it if its state has."""
     former = row["observed"] or {}
     is_same_state = condition["state"] == row["condition_state"]

@@ -18,6 +18,7 @@ from attachd.db.attachments import moves as moves_db
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import store as db
 from attachd.db.attachments.rows import Guard, LockedVolume, Transitioned
+from attachd.db.row_types import AttachmentRow, AttachmentVersion, DriverVolume, DriverVolumeRow
 from attachd.db.volumes import store as volumes_db
 from attachd.manager import backends, fencing, flow_runner, moves, notify
 from attachd.manager.backends import Backend
@@ -35,7 +36,7 @@ def detach(
     attachment_id: str,
     volume_id: str,
     allowed_states: Collection[str] | None = None,
-) -> list[db.Row]:
+) -> list[AttachmentRow]:
     """Revoke the host's access and remove the attachment.
 
     The connections that the older calls opened for it are closed first.
@@ -59,7 +60,7 @@ def force_detach(
     volume_id: str,
     user_id: str | None,
     allowed_states: Collection[str] | None = None,
-) -> list[db.Row]:
+) -> list[AttachmentRow]:
     """Do as :func:`detach`, and store a message to the attachment's user that this user did it.
 
     The user is trusted that the host is off: a fence that cannot be proved is not waited for.
@@ -86,7 +87,7 @@ def fence(backend: Backend, attachment_id: str, volume_id: str, user_id: str | N
     def guard(locked: LockedVolume) -> Mapping[str, Any]:
         return attachment_rows.fenced_generation(locked.attachment, locked.others)
 
-    def on_begin(row: db.Row) -> None:
+    def on_begin(row: AttachmentRow) -> None:
         notify.force_detach_message(row, user_id)
 
     proof = _detach(backend, attachment_id, volume_id, guard, on_begin).proof
@@ -116,7 +117,7 @@ def finish_move(backend: Backend, attachment_id: str, volume_id: str) -> str:
     return moves.end_move(backend, attachment_id, volume_id)
 
 
-def check_device_released(row: db.Row) -> None:
+def check_device_released(row: AttachmentRow) -> None:
     """Check that no agent has the device of an attachment, which it could still write to.
 
     :raises Conflict: one has it
@@ -128,7 +129,7 @@ def check_device_released(row: db.Row) -> None:
         )
 
 
-def finish_detach(backend: Backend, row: db.Row) -> None:
+def finish_detach(backend: Backend, row: AttachmentVersion) -> None:
     """Do as :func:`detach` for an attachment whose disconnect was interrupted, or has failed.
 
     A failed one whose reason is the same as before stays as it is: each attempt would be an event
@@ -147,7 +148,7 @@ def finish_detach(backend: Backend, row: db.Row) -> None:
     _detach(backend, row["id"], row["volume_id"], guard, _no_message)
 
 
-def _check_reason_has_changed(backend: Backend, row: db.Row) -> None:
+def _check_reason_has_changed(backend: Backend, row: AttachmentVersion) -> None:
     """Try again what has failed; the detach may begin if that succeeds, or fails differently.
 
     :raises DisconnectFailed: it fails as before
@@ -167,8 +168,8 @@ def _check_reason_has_changed(backend: Backend, row: db.Row) -> None:
 
 @contextlib.contextmanager
 def _unchanged(
-    backend: Backend, row: db.Row, event: Event
-) -> Iterator[tuple[db.Row, db.Row, list[db.Row], VolumeLease]]:
+    backend: Backend, row: AttachmentVersion, event: Event
+) -> Iterator[tuple[DriverVolumeRow, AttachmentRow, list[AttachmentRow], VolumeLease]]:
     """Take the lease of a volume for work on one row, and read what the work needs.
 
     :param row: as it was read
@@ -186,7 +187,7 @@ def _unchanged(
         yield volume, current, [*rows.values()], lease
 
 
-def undo_connect(backend: Backend, row: db.Row) -> None:
+def undo_connect(backend: Backend, row: AttachmentRow) -> None:
     """Revoke what an uncertain connect may have granted; it has surely failed then.
 
     :param row: as it was read
@@ -211,7 +212,7 @@ def undo_connect(backend: Backend, row: db.Row) -> None:
         )
 
 
-def _check_no_device(row: db.Row) -> None:
+def _check_no_device(row: AttachmentRow) -> None:
     """Check that the agent of an uncertain connect reports no device.
 
     One that does was connected after the backup from which the database was restored.
@@ -227,13 +228,15 @@ def _check_no_device(row: db.Row) -> None:
         )
 
 
-def _disconnect_failed(row: db.Row, failure: flow_runner.FlowFailed) -> exception.AttachdError:
+def _disconnect_failed(
+    row: AttachmentVersion, failure: flow_runner.FlowFailed
+) -> exception.AttachdError:
     return flow_runner.caller_error(
         exception.DisconnectFailed, failure.cause, attachment_id=row["id"]
     )
 
 
-def _no_message(_row: db.Row) -> None:
+def _no_message(_row: AttachmentRow) -> None:
     pass
 
 
@@ -254,7 +257,7 @@ class _Detached(NamedTuple):
     :ivar proof: of a fenced attachment; None: it was not fenced
     """
 
-    remaining: list[db.Row]
+    remaining: list[AttachmentRow]
     proof: Proof | None
 
 
@@ -263,7 +266,7 @@ def _detach(
     attachment_id: str,
     volume_id: str,
     guard: Guard,
-    on_begin: Callable[[db.Row], None],
+    on_begin: Callable[[AttachmentRow], None],
     *,
     by_force: bool = False,
 ) -> _Detached:
@@ -297,7 +300,7 @@ def _notify_served(backend: Backend, transitioned: Transitioned, remaining: Tran
 
 def _end_connections(
     backend: Backend, transitioned: Transitioned, lease: VolumeLease, *, by_force: bool
-) -> list[db.Row]:
+) -> list[AttachmentRow]:
     """Close the connections of an attachment that is detached; return the other rows."""
     ending = attachment_rows.connections_to_close(transitioned.attachment, transitioned.others)
     ended = [row["id"] for row in ending if end_connection(backend, row, lease, by_force=by_force)]
@@ -310,7 +313,7 @@ class _ServesAnother(Exception):
 
 def end_connection(
     backend: Backend,
-    row: db.Row,
+    row: AttachmentRow,
     lease: VolumeLease,
     *,
     named: bool = False,
@@ -359,7 +362,9 @@ def end_connection(
     return True
 
 
-def close_connection(backend: Backend, row: db.Row, lease: VolumeLease, *, named: bool) -> None:
+def close_connection(
+    backend: Backend, row: AttachmentRow, lease: VolumeLease, *, named: bool
+) -> None:
     """Do as :func:`end_connection`, for a client.
 
     :raises TerminateConnectionFailed, BackendUnavailable: with the reason
@@ -377,9 +382,9 @@ def close_connection(backend: Backend, row: db.Row, lease: VolumeLease, *, named
 
 def _revoke(
     backend: Backend,
-    volume: db.Row,
-    row: db.Row,
-    others: Sequence[db.Row],
+    volume: DriverVolume,
+    row: AttachmentRow,
+    others: Sequence[AttachmentRow],
     *,
     by_force: bool = False,
 ) -> Proof | None:
@@ -405,7 +410,8 @@ def _revoke(
     provided = flow_runner.run_cached(attachment_flows.build_fence, {"request": request})
     proof: Proof = provided["proof"]
     served = attachment_rows.find_served(row, others)
-    events.record_fenced({**served, "host": row["host"]} if served else row, proof)
+    subject: AttachmentRow = {**served, "host": row["host"]} if served else row
+    events.record_fenced(subject, proof)
     return proof
 
 

@@ -15,6 +15,7 @@ from attachd.db.attachments import legacy as legacy_db
 from attachd.db.attachments import store as db
 from attachd.db.attachments.connect_rules import Action, Request
 from attachd.db.attachments.legacy import Creator
+from attachd.db.row_types import AttachmentRow
 from attachd.drivers.base import Connector
 from attachd.manager import attach, detach
 from attachd.manager.backends import Backend
@@ -88,7 +89,7 @@ def terminate(
     return len(ending)
 
 
-def _closed_by_host(rows: Sequence[db.Row]) -> list[db.Row]:
+def _closed_by_host(rows: Sequence[AttachmentRow]) -> list[AttachmentRow]:
     """Return those of a host's connections that are closed if the client names only the host."""
     live = [row for row in rows if row["state"] in states.LIVE]
     serve_several = len({row["parent_id"] for row in live}) > 1

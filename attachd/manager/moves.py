@@ -17,6 +17,7 @@ from attachd.db.attachments import moves as moves_db
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import store as db
 from attachd.db.attachments.rows import LockedVolume
+from attachd.db.row_types import AttachmentRow, DriverVolumeRow
 from attachd.db.volumes import store as volumes_db
 from attachd.drivers import abilities
 from attachd.manager import backends, flow_runner, notify
@@ -42,7 +43,7 @@ def connect_columns(backend: Backend, locked: LockedVolume, mode: str) -> dict[s
     return {"own_connection": own, **({"mode": "ro"} if own and has_source else {})}
 
 
-def end_moves(backend: Backend, source_id: str, rows: Sequence[db.Row]) -> None:
+def end_moves(backend: Backend, source_id: str, rows: Sequence[AttachmentRow]) -> None:
     """Let the destinations of a source write whose access has ended; recovery does what fails.
 
     :param rows: of its volume, without the source
@@ -91,7 +92,7 @@ def end_move(backend: Backend, attachment_id: str, volume_id: str) -> str:
     return str(row["mode"])
 
 
-def _switch(backend: Backend, volume: db.Row, row: db.Row) -> Mapping[str, Any]:
+def _switch(backend: Backend, volume: DriverVolumeRow, row: AttachmentRow) -> Mapping[str, Any]:
     """Give write access, under its session, to the host of a destination that waits for it.
 
     :returns: the columns to store; the connection is the same but for its mode

@@ -19,6 +19,7 @@ from attachd import exception
 from attachd.db import models
 from attachd.db.attachments import store as attachments_db
 from attachd.db.audit import list_attachments_of_volume
+from attachd.db.row_types import AttachmentRow, DriverVolumeRow, VolumeRow
 from attachd.db.volumes import store as db
 from attachd.db.volumes import updates
 from attachd.drivers import base
@@ -79,7 +80,7 @@ def create(backend: Backend, volume_id: str) -> None:
 class _Progress:
     """The progress of a copy in the row of the new volume."""
 
-    def __init__(self, row: db.Row) -> None:
+    def __init__(self, row: DriverVolumeRow) -> None:
         self._row = row
         self._percent = 0
         self._next_at = time.monotonic() + PROGRESS_INTERVAL
@@ -97,7 +98,7 @@ class _Progress:
             LOG.info("Volume %s: progress not stored: %s", self._row["id"], error)
 
 
-def _create_flow(backend: Backend, row: db.Row) -> Flow:
+def _create_flow(backend: Backend, row: DriverVolumeRow) -> Flow:
     """Return the flow that creates a volume, as a copy if it has a source.
 
     :raises VolumeNotFound: the source does not exist any more
@@ -182,9 +183,12 @@ def resolve_extend(backend: Backend, volume_id: str) -> None:
         _record_extended(backend, lease, Event.EXTEND_RESOLVED, row, attachments)
 
 
-def _run_extend(backend: Backend, row: db.Row, attachments: Sequence[db.Row]) -> None:
+def _run_extend(
+    backend: Backend, row: DriverVolumeRow, attachments: Sequence[AttachmentRow]
+) -> None:
     ref, exports = backends.volume_ref(row), backends.live_exports(attachments)
     size_gib = row["new_size_gib"]
+    assert size_gib is not None, "a volume that is extended has its new size"
     flow_runner.run(volume_flows.build_extend(backend.driver, ref, size_gib, exports), {})
 
 
@@ -192,8 +196,8 @@ def _record_extended(
     backend: Backend,
     lease: VolumeLease,
     event: Event,
-    row: db.Row,
-    attachments: Sequence[db.Row],
+    row: DriverVolumeRow,
+    attachments: Sequence[AttachmentRow],
 ) -> None:
     if after := record_result(lease, event, {"size_gib": row["new_size_gib"], **NO_ERROR}):
         notify.volume_event(backend, "resize.end", row, attachments, **after)
@@ -211,7 +215,8 @@ def manage(backend: Backend, volume_id: str) -> None:
         if row is None:
             return
         notify.volume_event(backend, "manage_existing.start", row)
-        reference, new = row["provider"], {**row, "provider": {}}
+        reference = row["provider"]
+        new: DriverVolumeRow = {**row, "provider": {}}
         try:
             backend.check_ready()
             driver = _driver_to_manage(backend)
@@ -322,7 +327,7 @@ def ignore_missing(volume_id: str) -> Iterator[None]:
         LOG.info("Volume %s: does not exist any more, nothing to do", volume_id)
 
 
-def get_in_state(volume_id: str, expected: VolumeState) -> db.Row | None:
+def get_in_state(volume_id: str, expected: VolumeState) -> DriverVolumeRow | None:
     """Return the row if it is in the expected state, or None."""
     try:
         row = db.get_for_driver(volume_id)
@@ -360,7 +365,7 @@ def _cause(failure: Exception) -> Exception:
     return failure.cause if isinstance(failure, flow_runner.FlowFailed) else failure
 
 
-def record_result(lease: VolumeLease, event: Event, values: Mapping[str, Any]) -> db.Row | None:
+def record_result(lease: VolumeLease, event: Event, values: Mapping[str, Any]) -> VolumeRow | None:
     """Store the result and return the row; None if another process has changed the row."""
     volume_id = lease.token.volume_id
     if values.get("error"):

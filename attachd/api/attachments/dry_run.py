@@ -19,6 +19,7 @@ from attachd.db.agents import orphan_devices
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import store as attachments
 from attachd.db.attachments.connect_rules import Action, Request
+from attachd.db.row_types import AttachmentRow
 from attachd.objects import Attachment, Volume
 from attachd.rpc import manager_api
 
@@ -118,9 +119,7 @@ def _check_backend(
     return manager_api.check_attach(ctx, volume, connector, values)
 
 
-def _answer(
-    checks: _Checks, mode: str | None, holders: list[attachment_rows.Row]
-) -> dict[str, DryRun]:
+def _answer(checks: _Checks, mode: str | None, holders: list[AttachmentRow]) -> dict[str, DryRun]:
     possible = not checks.refusals
     answer = DryRun(
         possible=possible,

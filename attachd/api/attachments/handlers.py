@@ -37,11 +37,10 @@ from attachd.api.fencing import force_attach
 from attachd.context import RequestContext
 from attachd.db.attachments import queries as attachment_queries
 from attachd.db.engine.paging import Page
+from attachd.db.row_types import AttachmentRow
 from attachd.objects import Attachment, Volume
 from attachd.rpc import bulkheads
 from attachd.states import AttachmentState
-
-Row = dict[str, Any]
 
 ITEM = "/attachments/{attachment_id}"
 ACTION = "/attachments/{attachment_id}/action"
@@ -323,8 +322,8 @@ def _page(
     version: mv.Version,
     links: Links,
     path: str,
-    read: Callable[[attachment_queries.Filters, Page], list[Row]],
-) -> tuple[list[Row], dict[str, Any]]:
+    read: Callable[[attachment_queries.Filters, Page], list[AttachmentRow]],
+) -> tuple[list[AttachmentRow], dict[str, Any]]:
     """Return the rows of a page, and what the answer has besides them: only under attachd 1.0."""
     parameters = dict(query)
     is_ext = ctx.ext_version is not None

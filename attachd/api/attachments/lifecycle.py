@@ -27,6 +27,7 @@ from attachd.context import RequestContext
 from attachd.db import models
 from attachd.db.attachments import async_requests, connect_rules, duplicates, moves
 from attachd.db.attachments import queries as attachment_queries
+from attachd.db.row_types import AttachmentRow
 from attachd.db.types import store as types
 from attachd.objects import Attachment, Volume
 from attachd.rpc import agent_api, manager_api
@@ -108,7 +109,7 @@ def reconnect_denied_rule(ctx: RequestContext, attachment: Attachment) -> str | 
     return sharing_denied_rule(ctx, Volume.get(ctx, attachment.volume_id))
 
 
-def cancel(attachment: Attachment) -> list[dict[str, Any]] | None:
+def cancel(attachment: Attachment) -> list[AttachmentRow] | None:
     """Cancel an attachment that is only a reservation.
 
     :returns: the rows of the volume's remaining attachments; None: it is more than a reservation
@@ -173,8 +174,9 @@ def check_requested_mode(volume: Volume, mode: str | None) -> None:
     if mode != "rw":
         return
     specs = types.get(volume.volume_type_id)["extra_specs"] if volume.volume_type_id else {}
-    row = {"id": volume.id, "admin_metadata": volume.admin_metadata, "type_specs": specs}
-    connect_rules.decide_mode(row, {}, (), mode)
+    row: Any = {"id": volume.id, "admin_metadata": volume.admin_metadata, "type_specs": specs}
+    no_attachment: Any = {}
+    connect_rules.decide_mode(row, no_attachment, (), mode)
 
 
 def expiry_time(ctx: RequestContext, requested: Mapping[str, Any]) -> datetime.datetime | None:
@@ -294,8 +296,9 @@ def _connect_async(
         note()
     except duplicates.AlreadyConnected as repeated:
         row = repeated.row
+        info: Any = row["connection_info"]  # may be encrypted, as in the answer of a manager
         answer = manager_api.Connected(
-            connection_info=row["connection_info"], mode=row["mode"], is_repeated=True
+            connection_info=info, mode=str(row["mode"]), is_repeated=True
         )
         return view.show_connected(ctx, attachment, answer, connector)
     return accept(ctx, attachment, async_response)
@@ -390,7 +393,7 @@ def notify_legacy_attach(volume: Volume) -> None:
         notifications.volume("attach.end", volume.id)
 
 
-def notify_cancelled(attachment: Attachment, remaining: Sequence[Mapping[str, Any]]) -> None:
+def notify_cancelled(attachment: Attachment, remaining: Sequence[AttachmentRow]) -> None:
     """Notify that a reservation was cancelled.
 
     :param remaining: the rows of the volume's other attachments

@@ -22,13 +22,12 @@ from attachd.context import RequestContext
 from attachd.db.attachments import conditions
 from attachd.db.attachments import queries as attachment_queries
 from attachd.db.attachments.conditions import Condition
+from attachd.db.row_types import AttachmentRow
 from attachd.objects import Attachment, flat_connection
 from attachd.rpc import manager_api
 from attachd.states import NOT_CONNECTED, AttachmentKind, AttachmentState
 
 LOG = log.getLogger(__name__)
-
-Row = Mapping[str, Any]
 
 
 class Summary(TypedDict):
@@ -128,11 +127,8 @@ AGAIN: Final = (policy.CONNECTION_INFO, policy.CONNECTION_INFO_AGAIN)
 """The rules for the secrets of a connection that was made before."""
 
 
-def sharing_ids(ctx: RequestContext, rows: Sequence[Row]) -> Mapping[str, list[str]]:
-    """Return the ids of the attachments that share a connection with each of these, by its id.
-
-    :param rows: with ``id`` and ``volume_id``
-    """
+def sharing_ids(ctx: RequestContext, rows: Sequence[AttachmentRow]) -> Mapping[str, list[str]]:
+    """Return the ids of the attachments that share a connection with each of these, by its id."""
     return attachment_queries.list_sharing(rows, _scope(ctx))
 
 
@@ -144,7 +140,7 @@ class SharedConnection:
         self._attachment_id = attachment.id
         self._keys = attachment_queries.connection_keys(attachment.id, attachment.volume_id)
 
-    def users(self) -> list[Row]:
+    def users(self) -> list[AttachmentRow]:
         """Return the rows of the attachments that still use it."""
         users = attachment_queries.list_users_of(self._keys, _scope(self._ctx))
         return [row for row in users if row["id"] != self._attachment_id]
@@ -158,7 +154,7 @@ def _scope(ctx: RequestContext) -> str | None:
     return None if identity.is_service(ctx) else objects.scope(ctx)
 
 
-def summary(row: Row) -> Summary:
+def summary(row: AttachmentRow) -> Summary:
     """Return the fields that every list shows."""
     return {
         "id": row["id"],
@@ -168,7 +164,7 @@ def summary(row: Row) -> Summary:
     }
 
 
-def detail(row: Row) -> Detail:
+def detail(row: AttachmentRow) -> Detail:
     """Return all fields of an attachment."""
     return {
         **summary(row),
@@ -179,14 +175,14 @@ def detail(row: Row) -> Detail:
     }
 
 
-def _connection_info(row: Row) -> dict[str, Any] | None:
+def _connection_info(row: AttachmentRow) -> dict[str, Any] | None:
     if not row["connection_info"]:
         # os-attach only reports an attachment: there is no connection, not even an empty one.
         return None if row["kind"] == AttachmentKind.LEGACY else {}
     return flat_connection(row)
 
 
-def _readable_detail(row: Row) -> Detail:
+def _readable_detail(row: AttachmentRow) -> Detail:
     """Return all fields, without the connection if it cannot be decrypted."""
     try:
         return detail(row)
@@ -211,14 +207,14 @@ def show_accepted(ctx: RequestContext, attachment: Attachment) -> dict[str, Deta
 
 
 def _show(
-    visibility: SecretVisibility, ctx: RequestContext, row: Row, full: Detail
+    visibility: SecretVisibility, ctx: RequestContext, row: AttachmentRow, full: Detail
 ) -> dict[str, Detail]:
     (full,) = _with_ext_fields(ctx, [row], [_redacted(visibility, row, full)])
     return {"attachment": full}
 
 
 def _with_ext_fields(
-    ctx: RequestContext, rows: Sequence[Row], details: Sequence[Detail]
+    ctx: RequestContext, rows: Sequence[AttachmentRow], details: Sequence[Detail]
 ) -> Sequence[Detail]:
     if ctx.ext_version is None:
         return details
@@ -229,7 +225,7 @@ def _with_ext_fields(
     ]
 
 
-def _is_one_writer(row: Row) -> bool | None:
+def _is_one_writer(row: AttachmentRow) -> bool | None:
     if row["move_from"] is None or not row["connection_info"]:
         return None
     return bool(row["mode"] == "ro")
@@ -243,7 +239,7 @@ class _Observed(TypedDict, total=False):
     one_writer: bool | None
 
 
-def _list_observed(ctx: RequestContext, rows: Sequence[Row]) -> dict[str, _Observed]:
+def _list_observed(ctx: RequestContext, rows: Sequence[AttachmentRow]) -> dict[str, _Observed]:
     if ctx.ext_version is None or ctx.ext_version < mv.EXT_FENCING:
         return {}
     shown: dict[str, _Observed] = {
@@ -255,7 +251,7 @@ def _list_observed(ctx: RequestContext, rows: Sequence[Row]) -> dict[str, _Obser
         for row in rows
     }
     attached = [row for row in rows if row["state"] == AttachmentState.ATTACHED]
-    known = {row["id"]: row["observed"] for row in attached if "observed" in row}
+    known: dict[str, Any] = {row["id"]: row["observed"] for row in attached if "observed" in row}
     if len(known) < len(attached):
         known = conditions.list_of_attachments([row["id"] for row in attached])
     for attachment_id, condition in known.items():
@@ -263,7 +259,9 @@ def _list_observed(ctx: RequestContext, rows: Sequence[Row]) -> dict[str, _Obser
     return shown
 
 
-def _ext_detail(row: Row, full: Detail, sharing: list[str], observed: _Observed) -> ExtDetail:
+def _ext_detail(
+    row: AttachmentRow, full: Detail, sharing: list[str], observed: _Observed
+) -> ExtDetail:
     return {
         **full,
         **observed,
@@ -289,13 +287,13 @@ _ERRORS: Final[Mapping[str, type[exception.AttachdError]]] = MappingProxyType(
 """The error of a manager in each state; in other states it is that of an agent."""
 
 
-def _reason_code(row: Row) -> str | None:
+def _reason_code(row: AttachmentRow) -> str | None:
     if row["error"] is None:
         return None
     return _ERRORS.get(row["state"], exception.AgentError).reason_code()
 
 
-def _redacted(visibility: SecretVisibility, row: Row, full: Detail) -> Detail:
+def _redacted(visibility: SecretVisibility, row: AttachmentRow, full: Detail) -> Detail:
     # An agent gets the secrets of its host by itself: no caller needs them.
     if row["agent"] is None and visibility.may_see(row["project_id"], row["user_id"]):
         return full
@@ -310,14 +308,14 @@ def show_connected(
 ) -> dict[str, Detail]:
     """Return an attachment with its state before it was connected, and the connection."""
     row = _row(attachment, _DETAIL)
-    current = {**row, **answer, "connector": connector, **_host_fields(connector)}
+    current: Any = {**row, **answer, "connector": connector, **_host_fields(connector)}
     before = detail({**row, "connection_info": None})
     full: Detail = {**before, "connection_info": _connection_info(current)}
     names = AGAIN if answer.get("is_repeated") else (policy.CONNECTION_INFO,)
     return _show(SecretVisibility(ctx, *names), ctx, current, full)
 
 
-def _host_fields(connector: Mapping[str, Any]) -> Row:
+def _host_fields(connector: Mapping[str, Any]) -> dict[str, Any]:
     return {"host": connector["host"], "mountpoint": connector.get("mountpoint") or "na"}
 
 
@@ -326,7 +324,7 @@ def list_remaining(attachments: Iterable[Attachment]) -> dict[str, list[Summary]
     return {"attachments": [summary(_row(item, _SUMMARY)) for item in attachments]}
 
 
-def list_summaries(rows: Iterable[Row]) -> dict[str, list[Summary]]:
+def list_summaries(rows: Iterable[AttachmentRow]) -> dict[str, list[Summary]]:
     """Return a list in short."""
     return {"attachments": [summary(row) for row in rows]}
 
@@ -340,7 +338,9 @@ def list_sharing(connection: SharedConnection) -> dict[str, Any]:
     }
 
 
-def list_details(ctx: RequestContext, rows: Sequence[Row]) -> dict[str, Sequence[Detail]]:
+def list_details(
+    ctx: RequestContext, rows: Sequence[AttachmentRow]
+) -> dict[str, Sequence[Detail]]:
     """Return a list in full, with secrets where the caller may see them."""
     visibility = SecretVisibility(ctx, *AGAIN)
     details = [_redacted(visibility, row, _readable_detail(row)) for row in rows]
@@ -367,5 +367,7 @@ _DETAIL = (
 )
 
 
-def _row(attachment: Attachment, names: Iterable[str]) -> Row:
-    return {name: getattr(attachment, name) for name in names}
+def _row(attachment: Attachment, names: Iterable[str]) -> AttachmentRow:
+    row: Any = {name: getattr(attachment, name) for name in names}
+    shown: AttachmentRow = row
+    return shown

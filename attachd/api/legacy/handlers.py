@@ -18,10 +18,11 @@ from attachd.api.attachments.policy import CONNECTION_INFO_AGAIN
 from attachd.api.attachments.view import SecretVisibility
 from attachd.api.endpoint import EndpointDoc, action
 from attachd.api.legacy import policy, release, schema
-from attachd.api.legacy.holders import DOC, PATH, Row, VolumeHolders
+from attachd.api.legacy.holders import DOC, PATH, VolumeHolders
 from attachd.api.volumes import load
 from attachd.context import RequestContext
 from attachd.db.attachments import legacy
+from attachd.db.row_types import AttachmentRow
 from attachd.objects import Attachment, connection_data, redact
 from attachd.rpc import manager_api
 
@@ -130,7 +131,7 @@ def force_detach(ctx: RequestContext, volume_id: str, body: Body, request: webob
 
 def _select_attachment(
     ctx: RequestContext, volume_id: str, holders: VolumeHolders, attachment_id: str | None
-) -> Row | None:
+) -> AttachmentRow | None:
     """Return the attachment that is meant, or None if there is none or it is deleted.
 
     :raises InvalidVolume: there are several, and none was named

@@ -3,7 +3,7 @@
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import webob
 
@@ -12,10 +12,9 @@ from attachd.api.endpoint import EndpointDoc
 from attachd.context import RequestContext
 from attachd.db.attachments import legacy
 from attachd.db.attachments import rows as attachment_rows
+from attachd.db.row_types import AttachmentRow
 from attachd.objects import Volume
 from attachd.states import AttachmentKind, AttachmentState
-
-Row = dict[str, Any]
 
 PATH = "/volumes/{volume_id}/action"
 
@@ -32,10 +31,10 @@ class VolumeHolders(NamedTuple):
     :ivar allowed_states: as the guard returned them, by the id of the attachment
     """
 
-    attachments: Sequence[Row]
-    used: Sequence[Row]
-    connections: Sequence[Row]
-    holds: Sequence[Row]
+    attachments: Sequence[AttachmentRow]
+    used: Sequence[AttachmentRow]
+    connections: Sequence[AttachmentRow]
+    holds: Sequence[AttachmentRow]
     allowed_states: Mapping[str, detach_guard.AllowedStates] = MappingProxyType({})
 
     def for_caller(self, ctx: RequestContext, volume: Volume) -> Self:

@@ -9,9 +9,10 @@ import webob
 from attachd import exception
 from attachd.api import detach_guard
 from attachd.api.attachments import agent_detach, deletion
-from attachd.api.legacy.holders import Row, VolumeHolders
+from attachd.api.legacy.holders import VolumeHolders
 from attachd.context import RequestContext
 from attachd.db.attachments import legacy
+from attachd.db.row_types import AttachmentRow
 from attachd.objects import Attachment, Volume
 from attachd.rpc import manager_api
 
@@ -59,7 +60,7 @@ def remove(
     request: webob.Request,
     volume: Volume,
     holders: VolumeHolders,
-    attachment_row: Row,
+    attachment_row: AttachmentRow,
     delete: Delete = deletion.delete,
 ) -> None:
     """Disconnect the attachment's host, and remove the attachment."""

@@ -24,6 +24,7 @@ from attachd.api.volumes import (
     view,
 )
 from attachd.context import RequestContext
+from attachd.db.row_types import ListedVolumeRow
 from attachd.db.volumes import metadata as volume_metadata
 from attachd.db.volumes import queries as volume_queries
 from attachd.db.volumes import store as volumes
@@ -157,7 +158,7 @@ def detail(ctx: RequestContext, query: Query, version: mv.Version, links: view.L
 
 def _page(
     ctx: RequestContext, query: Query, viewer: view.Viewer, path: str
-) -> tuple[list[volume_queries.Row], Body]:
+) -> tuple[list[ListedVolumeRow], Body]:
     """Return the rows of a page, and what the answer has besides them."""
     parameters = dict(query)
     page = paging.read(parameters, SORT_KEYS)

@@ -2,15 +2,14 @@
 """Volumes that the caller may act on, and the rows shown with them."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from attachd import exception
 from attachd.context import RequestContext
 from attachd.db.attachments import queries as attachment_queries
+from attachd.db.row_types import AttachmentRow, ListedVolumeRow
 from attachd.db.volumes import metadata as volume_metadata
 from attachd.objects import Volume
-
-Row = Mapping[str, Any]
 
 
 def get(ctx: RequestContext, volume_id: str, rule: str) -> Volume:
@@ -38,17 +37,19 @@ def get_writable(ctx: RequestContext, volume_id: str, rule: str) -> Volume:
     return volume
 
 
-def attachments(volume: Volume) -> list[dict[str, Any]]:
+def attachments(volume: Volume) -> list[AttachmentRow]:
     """Return the rows of a volume's attachments, without secrets."""
     return attachment_queries.list_of_volumes([volume.id])[volume.id]
 
 
-def from_rows(ctx: RequestContext, rows: Iterable[Row]) -> list[Volume]:
+def from_rows(ctx: RequestContext, rows: Iterable[ListedVolumeRow]) -> list[Volume]:
     """Return the volumes of a page of rows."""
     return [Volume.from_row(ctx, row) for row in rows]
 
 
-def from_rows_with_counts(ctx: RequestContext, rows: Iterable[Row]) -> list[tuple[Volume, int]]:
+def from_rows_with_counts(
+    ctx: RequestContext, rows: Iterable[ListedVolumeRow]
+) -> list[tuple[Volume, int]]:
     """Return volumes and how many attachments of each are attached: one statement."""
     volumes = from_rows(ctx, rows)
     counts = attachment_queries.count_attached([item.id for item in volumes])
@@ -62,7 +63,7 @@ class VolumeData(NamedTuple):
     """
 
     volume: Volume
-    attachments: list[dict[str, Any]]
+    attachments: list[AttachmentRow]
     image_metadata: Mapping[str, str]
 
 
@@ -71,7 +72,9 @@ def with_details(volume: Volume) -> VolumeData:
     return VolumeData(volume, attachments(volume), volume_metadata.get_image_metadata(volume.id))
 
 
-def from_rows_with_details(ctx: RequestContext, rows: Iterable[Row]) -> list[VolumeData]:
+def from_rows_with_details(
+    ctx: RequestContext, rows: Iterable[ListedVolumeRow]
+) -> list[VolumeData]:
     """Return volumes with what is shown with them: one statement."""
     pairs = [(Volume.from_row(ctx, row), row["image_metadata"]) for row in rows]
     attachments_by_volume = attachment_queries.list_of_volumes([item.id for item, _image in pairs])

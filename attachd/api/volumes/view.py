@@ -11,11 +11,11 @@ from attachd.api import microversions as mv
 from attachd.api import policy as rules
 from attachd.api.volumes import policy
 from attachd.context import RequestContext
+from attachd.db.row_types import AttachmentRow
 from attachd.db.volumes.updates import PROGRESS
 from attachd.objects import Volume, service_uuid
 from attachd.states import AttachmentState, VolumeState
 
-Row = Mapping[str, Any]
 Pairs = Mapping[str, str]
 Version = mv.Version
 Links = endpoint.Links
@@ -205,7 +205,7 @@ def created(volume: Volume, viewer: Viewer) -> dict[str, Any]:
 
 
 def detail(
-    volume: Volume, attachments: Sequence[Row], image_metadata: Pairs, viewer: Viewer
+    volume: Volume, attachments: Sequence[AttachmentRow], image_metadata: Pairs, viewer: Viewer
 ) -> dict[str, Any]:
     """Return all fields of a volume.
 
@@ -224,7 +224,9 @@ def detail(
     return shown
 
 
-def updated(volume: Volume, attachments: Sequence[Row], viewer: Viewer) -> dict[str, Any]:
+def updated(
+    volume: Volume, attachments: Sequence[AttachmentRow], viewer: Viewer
+) -> dict[str, Any]:
     """Return a volume as in the answer to its update: without the extended attributes."""
     shown = {
         "id": volume.id,
@@ -293,7 +295,7 @@ def _shared_targets(volume: Volume, version: Version) -> bool | None:
     return True if shared is None and version < mv.SHARED_TARGETS_TRISTATE else shared
 
 
-def _attachments(rows: Sequence[Row], viewer: Viewer) -> dict[str, Any]:
+def _attachments(rows: Sequence[AttachmentRow], viewer: Viewer) -> dict[str, Any]:
     """Return those that are attached; under attachd 1.0 all, and how many are attached."""
     attached = [row for row in rows if row["state"] == AttachmentState.ATTACHED]
     if not viewer.extended:
@@ -302,7 +304,7 @@ def _attachments(rows: Sequence[Row], viewer: Viewer) -> dict[str, Any]:
     return {"attachments": shown, "attachment_count": len(attached)}
 
 
-def _ext_fields(attachment: Row) -> dict[str, Any]:
+def _ext_fields(attachment: AttachmentRow) -> dict[str, Any]:
     """Return the fields of attachd 1.0; the caller owns the volume, so it may see the host."""
     return {
         "status": AttachmentState(attachment["state"]).wire,
@@ -312,7 +314,7 @@ def _ext_fields(attachment: Row) -> dict[str, Any]:
     }
 
 
-def _attachment(attachment: Row, viewer: Viewer) -> dict[str, Any]:
+def _attachment(attachment: AttachmentRow, viewer: Viewer) -> dict[str, Any]:
     """Return an attachment inside its volume: its ``id`` here is the volume's."""
     return {
         "id": attachment["volume_id"],

@@ -15,10 +15,10 @@ from attachd import exception
 from attachd.db import models
 from attachd.db.agents import machines
 from attachd.db.attachments import store as attachments
-from attachd.db.attachments.rows import LockedVolume, Row
+from attachd.db.attachments.rows import LockedVolume
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
-from attachd.db.row_types import MachineRow
+from attachd.db.row_types import AttachmentRow, AttachmentWithVolumeRow, MachineRow
 from attachd.states import ESTABLISHED, WITH_ACCESS, AttachmentState, Event
 
 __all__ = ["clear_error", "complete", "record_failure", "refuse_detach", "release"]
@@ -33,12 +33,11 @@ class _AlreadyReported(Exception):
 
 def complete(
     attachment_id: str, host: str, generation: int, device: str, machine: MachineRow | None = None
-) -> Row:
+) -> AttachmentWithVolumeRow:
     """Store that the device exists: the attachment is complete.
 
     :param device: its path at the host
     :param machine: the row of the agent, as of machines.read()
-    :returns: the row, as of attachments.get()
     :raises AttachmentNotFound: the attachment does not exist any more
     :raises InvalidTransition: it is to be removed, or in another generation, or another host's
     """
@@ -47,10 +46,11 @@ def complete(
     return _move(attachment_id, host, generation, Event.COMPLETE, ESTABLISHED, values)
 
 
-def record_failure(attachment_id: str, host: str, generation: int, error: str) -> Row:
+def record_failure(
+    attachment_id: str, host: str, generation: int, error: str
+) -> AttachmentWithVolumeRow:
     """Store why a device could not be created or removed; the state does not change.
 
-    :returns: the row, as of attachments.get()
     :raises: as :func:`complete`
     """
     if not _store_error(attachment_id, host, generation, error):
@@ -71,11 +71,11 @@ def clear_error(attachment_id: str) -> None:
 
 def release(
     attachment_id: str, host: str, generation: int, machine: MachineRow | None = None
-) -> Row:
+) -> AttachmentWithVolumeRow:
     """Store that the device is removed: the manager revokes the host's access next.
 
     :param machine: the row of the agent, as of machines.read()
-    :returns: the row, as of attachments.get(), in DISCONNECTING
+    :returns: the row, in DISCONNECTING
     :raises Conflict: the report is no proof
     :raises: as :func:`complete`
     """
@@ -93,11 +93,12 @@ def release(
     )
 
 
-def refuse_detach(attachment_id: str, host: str, generation: int, error: str) -> Row:
+def refuse_detach(
+    attachment_id: str, host: str, generation: int, error: str
+) -> AttachmentWithVolumeRow:
     """Store that the device has to stay: the attachment is attached again.
 
     :param error: the reason, such as the processes that use it
-    :returns: the row, as of attachments.get()
     :raises: as :func:`complete`
     """
     values = {"error": error}
@@ -116,7 +117,7 @@ def _move(
     values: Mapping[str, Any],
     reported_state: AttachmentState | None = None,
     prover: MachineRow | None = None,
-) -> Row:
+) -> AttachmentWithVolumeRow:
     """Move an attachment as its agent reports.
 
     :param prover: the row of the agent, if its report has to prove that the device is gone
@@ -139,11 +140,13 @@ def _move(
         transitioned = attachments.transition(attachment_id, volume_id, event, guard=guard)
     except _AlreadyReported:
         return attachments.get(attachment_id, None)
-    of_volume = {f"volume_{name}": transitioned.volume[name] for name in _VOLUME_COLUMNS}
-    return {**transitioned.attachment, **of_volume}
-
-
-_VOLUME_COLUMNS: Final = ("host", "state", "status", "multiattach")
+    return {
+        **transitioned.attachment,
+        "volume_host": transitioned.volume["host"],
+        "volume_state": transitioned.volume["state"],
+        "volume_status": transitioned.volume["status"],
+        "volume_multiattach": transitioned.volume["multiattach"],
+    }
 
 
 @retried
@@ -161,7 +164,7 @@ def _store_error(attachment_id: str, host: str, generation: int, error: str) -> 
     return session.write(changed) == 1
 
 
-def _refuse(current: Row, host: str, event: str) -> NoReturn:
+def _refuse(current: AttachmentRow, host: str, event: str) -> NoReturn:
     if current["agent"] != host:
         raise exception.InvalidTransition(
             f"Attachment {current['id']} does not belong to the agent of host {host}."

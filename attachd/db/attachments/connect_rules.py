@@ -28,8 +28,9 @@ from attachd.conf import CONF
 from attachd.db import host_fences, models
 from attachd.db.attachments import duplicates, moves
 from attachd.db.attachments import rows as attachment_rows
-from attachd.db.attachments.rows import LockedVolume, Row
+from attachd.db.attachments.rows import LockedVolume
 from attachd.db.engine import session
+from attachd.db.row_types import AttachmentRow, LockedVolumeRow
 from attachd.states import AttachmentKind, AttachmentState, VolumeState
 
 Connector = Mapping[str, Any]
@@ -142,7 +143,8 @@ def decide(locked: LockedVolume, request: Request) -> Decision:
     if request.action is Action.INITIALIZE:
         host, user_id = (connector or {}).get("host"), locked.attachment["user_id"]
         parent = find_parent(locked.volume, locked.others, host, user_id)
-        locked = locked._replace(attachment={**locked.attachment, **parent})
+        served: Any = {**locked.attachment, **parent}
+        locked = locked._replace(attachment=served)
     if request.action is not Action.RESUME:
         _check_holders(locked, request)
     mode = _decide_mode(locked, request)
@@ -150,7 +152,7 @@ def decide(locked: LockedVolume, request: Request) -> Decision:
     return Decision(mode, connector, parent)
 
 
-def _reuse_connector(current: Row, request: Request) -> Connector | None:
+def _reuse_connector(current: AttachmentRow, request: Request) -> Connector | None:
     """Return the connector to use: a connection that may exist keeps its own.
 
     The older calls find a connection by its host, other keys of the connector may differ.
@@ -175,7 +177,7 @@ def _check_holders(locked: LockedVolume, request: Request) -> None:
         raise exception.Forbidden(action=request.denied_rule)
 
 
-def other_holders(locked: LockedVolume, request: Request) -> list[Row]:
+def other_holders(locked: LockedVolume, request: Request) -> list[AttachmentRow]:
     """Return the rows that hold the volume for another consumer than the row in question.
 
     A connect that surely failed holds nothing.  Of the others, these belong to the same consumer:
@@ -201,7 +203,9 @@ def other_holders(locked: LockedVolume, request: Request) -> list[Row]:
     return _of_other_servers(volume, current, rows)
 
 
-def _of_other_servers(volume: Row, current: Row, rows: Sequence[Row]) -> list[Row]:
+def _of_other_servers(
+    volume: LockedVolumeRow, current: AttachmentRow, rows: Sequence[AttachmentRow]
+) -> list[AttachmentRow]:
     server = current.get("instance_uuid")
     if server is None:
         return list(rows)
@@ -212,8 +216,11 @@ def _of_other_servers(volume: Row, current: Row, rows: Sequence[Row]) -> list[Ro
 
 
 def _others_of_connection(
-    volume: Row, current: Row, rows: Sequence[Row], connector: Connector
-) -> list[Row]:
+    volume: LockedVolumeRow,
+    current: AttachmentRow,
+    rows: Sequence[AttachmentRow],
+    connector: Connector,
+) -> list[AttachmentRow]:
     """Return the rows that hold the volume for another consumer than a connection.
 
     The connection of an ordinary volume is part of the attach whose hold or legacy attachment is
@@ -243,7 +250,9 @@ def _others_of_connection(
     return [*attachment_rows.visible(rows), *connections]
 
 
-def _others_of_legacy_attachment(volume: Row, current: Row, rows: Sequence[Row]) -> list[Row]:
+def _others_of_legacy_attachment(
+    volume: LockedVolumeRow, current: AttachmentRow, rows: Sequence[AttachmentRow]
+) -> list[AttachmentRow]:
     """Return the rows that hold the volume for another consumer than a new legacy attachment.
 
     Holds and connections of an ordinary volume are for it, those of a multiattach volume only if
@@ -257,7 +266,7 @@ def _others_of_legacy_attachment(volume: Row, current: Row, rows: Sequence[Row])
     ]
 
 
-def _is_admitted(current: Row, action: Action) -> bool:
+def _is_admitted(current: AttachmentRow, action: Action) -> bool:
     """Return whether policy on sharing was evaluated when the row came to hold the volume."""
     state = AttachmentState(current["state"])
     if action in _CONNECTS:
@@ -282,7 +291,7 @@ def _status(locked: LockedVolume, action: Action) -> str:
 
 
 def _refusal(
-    locked: LockedVolume, action: Action, holders: Sequence[Row]
+    locked: LockedVolume, action: Action, holders: Sequence[AttachmentRow]
 ) -> exception.AttachdError:
     """Return the error of each action for a volume with another holder or in a wrong status."""
     volume_id, status = locked.volume["id"], _status(locked, action)
@@ -303,7 +312,7 @@ def _refusal(
     return exception.InvalidVolume(reason=f"Volume {volume_id} cannot be {verb}: {reason}.")
 
 
-def _describe(rows: Sequence[Row]) -> str:
+def _describe(rows: Sequence[AttachmentRow]) -> str:
     return ", ".join(attachment_rows.describe(row) for row in rows[:3])
 
 
@@ -325,13 +334,13 @@ def _decide_mode(locked: LockedVolume, request: Request) -> str:
     return decide_mode(locked.volume, current, others, requested)
 
 
-def _may_serve(row: Row, current: Row) -> bool:
+def _may_serve(row: AttachmentRow, current: AttachmentRow) -> bool:
     """Return whether a row is a connection without an attachment yet, of the user of os-attach."""
     is_unused = row["kind"] == AttachmentKind.CONNECTION and row["parent_id"] is None
     return is_unused and bool(row["user_id"] == current["user_id"])
 
 
-def _keeps_mode(current: Row) -> bool:
+def _keeps_mode(current: AttachmentRow) -> bool:
     """Return whether access may have been granted: it is granted again in the same mode."""
     return AttachmentState(current["state"]) in states.CONNECTOR_FIXED and bool(current["mode"])
 
@@ -343,7 +352,12 @@ def _serves_reader(locked: LockedVolume) -> bool:
     return "ro" in [row["asked_mode"] or row["mode"] for row in served]
 
 
-def decide_mode(volume: Row, current: Row, others: Sequence[Row], requested: str | None) -> str:
+def decide_mode(
+    volume: LockedVolumeRow,
+    current: AttachmentRow,
+    others: Sequence[AttachmentRow],
+    requested: str | None,
+) -> str:
     """Return the mode of a host's access: "rw" or "ro".
 
     :param volume: with ``type_specs``
@@ -357,7 +371,9 @@ def decide_mode(volume: Row, current: Row, others: Sequence[Row], requested: str
     return "ro" if reason or requested == "ro" else "rw"
 
 
-def _read_only_reason(volume: Row, current: Row, others: Sequence[Row]) -> str:
+def _read_only_reason(
+    volume: LockedVolumeRow, current: AttachmentRow, others: Sequence[AttachmentRow]
+) -> str:
     """Return why a host may not write; "" if it may."""
     if volume["admin_metadata"].get(READONLY) == "True":
         return "it is read-only"
@@ -373,7 +389,9 @@ def _read_only_reason(volume: Row, current: Row, others: Sequence[Row]) -> str:
     return ""
 
 
-def _other_writers(volume: Row, current: Row, others: Sequence[Row]) -> list[Row]:
+def _other_writers(
+    volume: LockedVolumeRow, current: AttachmentRow, others: Sequence[AttachmentRow]
+) -> list[AttachmentRow]:
     writers = [
         row
         for row in attachment_rows.of_others(current, attachment_rows.holding(others))
@@ -391,7 +409,7 @@ def _other_writers(volume: Row, current: Row, others: Sequence[Row]) -> list[Row
 
 
 def find_parent(
-    volume: Row, rows: Sequence[Row], host: str | None, user_id: str | None
+    volume: LockedVolumeRow, rows: Sequence[AttachmentRow], host: str | None, user_id: str | None
 ) -> Mapping[str, Any]:
     """Return the columns that assign a new connection to the legacy attachment it serves.
 
@@ -411,7 +429,9 @@ def find_parent(
     return {"parent_id": candidates[0]["id"], "instance_uuid": candidates[0]["instance_uuid"]}
 
 
-def _awaiting_connection(rows: Sequence[Row], user_id: str | None) -> list[Row]:
+def _awaiting_connection(
+    rows: Sequence[AttachmentRow], user_id: str | None
+) -> list[AttachmentRow]:
     """Return the attachment that a user's next connection is for; empty if that is not certain."""
     own = attachment_rows.of_user(rows, user_id)
     waiting = attachment_rows.of_user(attachment_rows.without_connection(rows), user_id)
@@ -433,13 +453,13 @@ def _check_limits(locked: LockedVolume, connector: Connector | None) -> None:
         return
     if AttachmentState(current["state"]) not in states.NOT_CONNECTED:
         return
-    connecting = {**current, "state": AttachmentState.CONNECTING.value}
+    connecting: AttachmentRow = {**current, "state": AttachmentState.CONNECTING.value}
     _check_limit_of_type(volume, [*others, connecting])
     _check_limit_per_host(volume, connector, others)
     _check_limit_of_host(locked.connection, current, connector)
 
 
-def _check_limit_of_type(volume: Row, rows: Sequence[Row]) -> None:
+def _check_limit_of_type(volume: LockedVolumeRow, rows: Sequence[AttachmentRow]) -> None:
     """Check how many consumers a volume has, ``rows`` included."""
     limit = multiattach.parse(volume["type_specs"] or {}).max_attachments
     if limit is None or not volume["multiattach"]:
@@ -454,7 +474,7 @@ def _check_limit_of_type(volume: Row, rows: Sequence[Row]) -> None:
         )
 
 
-def _count_consumers(rows: Sequence[Row]) -> int:
+def _count_consumers(rows: Sequence[AttachmentRow]) -> int:
     """Count servers, and hosts without one; a user's hold and connection are of one of them.
 
     A server counts once while it moves, with two attachments; each further one counts.  So does a
@@ -474,7 +494,9 @@ def _count_consumers(rows: Sequence[Row]) -> int:
     )
 
 
-def _check_limit_per_host(volume: Row, connector: Connector, others: Sequence[Row]) -> None:
+def _check_limit_per_host(
+    volume: LockedVolumeRow, connector: Connector, others: Sequence[AttachmentRow]
+) -> None:
     """Check how many attachments of the volume a host has."""
     limit = multiattach.parse(volume["type_specs"] or {}).max_attachments_per_host
     connected = [row for row in attachment_rows.holding(others) if row["kind"] in _HOST_KINDS]
@@ -488,12 +510,14 @@ def _check_limit_per_host(volume: Row, connector: Connector, others: Sequence[Ro
         )
 
 
-def _on_host(rows: Sequence[Row], connector: Connector) -> list[Row]:
+def _on_host(rows: Sequence[AttachmentRow], connector: Connector) -> list[AttachmentRow]:
     identity = host_identity.of_connector(connector)
     return [row for row in rows if host_identity.is_same_host(host_identity.of_row(row), identity)]
 
 
-def _check_limit_of_host(connection: sa.Connection, current: Row, connector: Connector) -> None:
+def _check_limit_of_host(
+    connection: sa.Connection, current: AttachmentRow, connector: Connector
+) -> None:
     """Count the host's attachments of all volumes, under a lock that keeps others from adding.
 
     Users name hosts as they like: what users of other projects have made does not count.
@@ -512,7 +536,7 @@ def _check_limit_of_host(connection: sa.Connection, current: Row, connector: Con
         _ATTACHMENTS.c.kind.in_(_HOST_KINDS),
         _ATTACHMENTS.c.state.not_in(states.INACTIVE),
     )
-    rows = [dict(row._mapping) for row in connection.execute(statement)]
+    rows: list[Any] = [dict(row._mapping) for row in connection.execute(statement)]
     count = len(_on_host(rows, connector))
     if count >= limit:
         raise exception.AttachmentLimitExceeded(

@@ -25,7 +25,7 @@ DELETE                                 the row is gone: 404; the manager and rec
 All functions here are called under the lock of the volume's row.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from oslo_context import context as oslo_context
@@ -34,9 +34,9 @@ import sqlalchemy as sa
 from attachd import exception, host_identity, states
 from attachd.db.attachments import events
 from attachd.db.attachments import rows as attachment_rows
+from attachd.db.row_types import AttachmentRow
 from attachd.states import AttachmentKind, AttachmentState
 
-Row = dict[str, Any]
 Connector = Mapping[str, Any]
 
 _UNFINISHED: Final = frozenset(
@@ -59,8 +59,8 @@ _COMPARED_AT_AGENT: Final = (*_COMPARED[:-1], "agent")
 
 
 def find_duplicate(
-    connection: sa.Connection, new: Mapping[str, Any], rows: Sequence[Row]
-) -> Row | None:
+    connection: sa.Connection, new: Mapping[str, Any], rows: Sequence[AttachmentRow]
+) -> AttachmentRow | None:
     """Return the attachment that an earlier run of a request created, if that is certain.
 
     It is certain where the same user asks for the same server and exactly the same connector,
@@ -82,8 +82,8 @@ def find_duplicate(
 
 
 def _list_same(
-    new: Mapping[str, Any], rows: Sequence[Row], unfinished: Collection[AttachmentState]
-) -> list[Row]:
+    new: Mapping[str, Any], rows: Sequence[AttachmentRow], unfinished: Collection[AttachmentState]
+) -> list[AttachmentRow]:
     agent = new.get("agent")
     compared = _COMPARED if agent is None else _COMPARED_AT_AGENT
     return [
@@ -92,13 +92,17 @@ def _list_same(
         if row["kind"] == AttachmentKind.ATTACHMENT
         and row["agent"] == agent
         and row["state"] in unfinished
-        and all(row[name] == new.get(name) for name in compared)
+        and _has_equal(row, new, compared)
     ]
 
 
+def _has_equal(row: Mapping[str, object], new: Mapping[str, Any], names: Iterable[str]) -> bool:
+    return all(row[name] == new.get(name) for name in names)
+
+
 def _find_same_reservation(
-    connection: sa.Connection, new: Mapping[str, Any], rows: Sequence[Row]
-) -> Row | None:
+    connection: sa.Connection, new: Mapping[str, Any], rows: Sequence[AttachmentRow]
+) -> AttachmentRow | None:
     request_id = getattr(oslo_context.get_current(), "global_request_id", None)
     same = _list_same(new, rows, {AttachmentState.RESERVED})
     if not same or request_id is None:
@@ -110,11 +114,11 @@ def _find_same_reservation(
 class AlreadyConnected(attachment_rows.Refusal):
     """The attachment is connected already, with the same connector; ``row`` is its row."""
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: AttachmentRow) -> None:
         self.row = row
 
 
-def check_connector(current: Row, connector: Connector) -> None:
+def check_connector(current: AttachmentRow, connector: Connector) -> None:
     """Check that an attachment is not connected, or only partly and with the same connector.
 
     :raises AlreadyConnected: it is connected with this connector
@@ -142,7 +146,7 @@ class AlreadyRequested(Exception):
     """The same request has been stored before."""
 
 
-def check_not_requested(current: Row, requested: AttachmentState) -> None:
+def check_not_requested(current: AttachmentRow, requested: AttachmentState) -> None:
     """Check that an attachment is not in the state already that a stored request sets.
 
     :raises AlreadyRequested: it is
@@ -151,19 +155,19 @@ def check_not_requested(current: Row, requested: AttachmentState) -> None:
         raise AlreadyRequested
 
 
-def find_connection(rows: Sequence[Row], connector: Connector) -> Row | None:
+def find_connection(rows: Sequence[AttachmentRow], connector: Connector) -> AttachmentRow | None:
     """Return the first connection that os-initialize_connection has opened for the same host."""
     return next((row for row in rows if is_of_host(row, connector)), None)
 
 
-def is_of_host(row: Row, connector: Connector) -> bool:
+def is_of_host(row: AttachmentRow, connector: Connector) -> bool:
     """Return whether a connection is of the host of a connector, and of equal initiators."""
     stored, requested = host_identity.of_row(row), host_identity.of_connector(connector)
     is_same = host_identity.is_same_host(stored, requested)
     return is_same and host_identity.has_equal_initiators(stored, requested)
 
 
-def is_same_holder(row: Row, server: str | None, host: str | None) -> bool:
+def is_same_holder(row: AttachmentRow, server: str | None, host: str | None) -> bool:
     """Return whether an attachment is of the server of os-attach, or else of its host."""
     if server is not None:
         return bool(row["instance_uuid"] == server)

@@ -72,6 +72,14 @@ class Sequence(NamedTuple):
     purged: int
 
 
+class EventSource(TypedDict):
+    """What each event needs of an attachment."""
+
+    id: str
+    project_id: str
+    volume_id: str
+
+
 class FencedRow(TypedDict):
     """An attachment that was fenced, and the proof, as of manager.fencing.Proof."""
 
@@ -83,7 +91,7 @@ class FencedRow(TypedDict):
 
 def record(
     connection: sa.Connection,
-    row: Mapping[str, Any],
+    row: EventSource,
     type_: str,
     error: str | None = None,
     **more: Any,
@@ -92,7 +100,7 @@ def record(
 
     The caller is read from the thread's context, and the duration from the thread's operation.
 
-    :param row: columns of the attachment, at least ``id``, ``project_id``, ``volume_id``
+    :param row: of the attachment; host, server, agent and move are recorded if it has them
     :param type_: one of TYPES
     :param more: further details
     """
@@ -113,10 +121,9 @@ def record(
 
 
 @retried
-def record_fenced(row: Mapping[str, Any], proof: Mapping[str, Any]) -> None:
+def record_fenced(row: EventSource, proof: Mapping[str, Any]) -> None:
     """Add an event of an attachment that is fenced.
 
-    :param row: as of :func:`record`
     :param proof: as of manager.fencing.Proof
     """
     with session.writer() as connection:
@@ -206,7 +213,7 @@ def event_type(event: Event, target: AttachmentState | None) -> str:
     return DELETED if target is None else target.value
 
 
-def _details(row: Mapping[str, Any], error: str | None) -> dict[str, Any]:
+def _details(row: EventSource, error: str | None) -> dict[str, Any]:
     """Return the known details: host, instance, caller, process, error, steps."""
     known = {name: row.get(column) for name, column in _ROW_DETAILS.items()}
     context = oslo_context.get_current()

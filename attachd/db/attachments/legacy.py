@@ -20,9 +20,9 @@ from attachd.db.attachments.queries import PUBLIC_COLUMNS
 from attachd.db.cluster import leases
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
+from attachd.db.row_types import AttachmentRow, LockedVolumeRow
 from attachd.states import AttachmentKind, AttachmentState, Event
 
-Row = dict[str, Any]
 _ATTACHMENTS = models.attachments
 
 
@@ -54,14 +54,14 @@ class Creator(NamedTuple):
 
 
 @retried
-def list_rows(volume_id: str) -> list[Row]:
+def list_rows(volume_id: str) -> list[AttachmentRow]:
     """Return the rows of a volume, of all kinds, without secrets, oldest first."""
     statement = (
         sa.select(*PUBLIC_COLUMNS)
         .where(_ATTACHMENTS.c.volume_id == volume_id)
         .order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id)
     )
-    return session.fetch_all(statement)
+    return session.fetch_all(statement, AttachmentRow)
 
 
 @retried
@@ -135,7 +135,9 @@ def roll_detaching(volume_id: str) -> None:
 
 
 @retried
-def attach(volume_id: str, request: AttachRequest, denied_rule: str | None = None) -> Row:
+def attach(
+    volume_id: str, request: AttachRequest, denied_rule: str | None = None
+) -> AttachmentRow:
     """Store that a volume is in use by the holder of a hold, or by a caller without one.
 
     A repeated call changes nothing. A reservation of the same server becomes attached.
@@ -170,7 +172,7 @@ def attach(volume_id: str, request: AttachRequest, denied_rule: str | None = Non
         )
         action = Action.RECORD if current is None else Action.RESUME
         modes = _decide_modes(locked, opened, action, request, None if hold else denied_rule)
-        changed: Row = {"pending_detaches": 0}
+        changed: dict[str, Any] = {"pending_detaches": 0}
         if current is None:
             # A hold is released, and a connection without an attachment gets it: neither counts
             # any more.
@@ -208,7 +210,7 @@ def begin_connection(
     :param lease: as there
     :raises QuotaExceeded: the project has as many attachments as it may have
     """
-    identity = creator._asdict()
+    identity: Any = creator._asdict()
     with session.writer() as connection:
         limit = quotas.lock_attachments(connection, creator.project_id)
         volume, held = attachment_rows.lock_with_rows(
@@ -222,7 +224,7 @@ def begin_connection(
             new = attachment_rows.new_row(volume_id, AttachmentKind.CONNECTION, identity)
             new["state"] = AttachmentState.RESERVED.value
             attachment_rows.insert(connection, new)
-            current = dict.fromkeys(column.name for column in _ATTACHMENTS.c) | new
+            current = _with_all_columns(new)
             held.append(current)
         values = {}
         if not attachment_rows.holding([current]):
@@ -245,25 +247,42 @@ def begin_connection(
     return transitioned
 
 
-def _is_expected(volume: Row, held: Sequence[Row], user_id: str | None) -> bool:
+def _is_expected(
+    volume: LockedVolumeRow, held: Sequence[AttachmentRow], user_id: str | None
+) -> bool:
     """Return whether a hold or an attachment counts already for a new connection."""
     hold = attachment_rows.find_hold(volume, held, user_id)
     return hold is not None or bool(attachment_rows.without_connection(held))
 
 
-def _new_row(volume_id: str, request: AttachRequest) -> Row:
+def _new_row(volume_id: str, request: AttachRequest) -> AttachmentRow:
     row = attachment_rows.new_row(volume_id, AttachmentKind.LEGACY, request)
-    return row | {"state": AttachmentState.ATTACHED.value, "attached_at": models.now()}
+    row["state"] = AttachmentState.ATTACHED.value
+    row["attached_at"] = models.now()
+    return row
 
 
-def _insert_attachment(connection: sa.Connection, new: Row, modes: Row) -> Row:
-    attachment_rows.insert(connection, new | modes)
-    return dict.fromkeys(column.name for column in _ATTACHMENTS.c) | new | modes
+def _insert_attachment(
+    connection: sa.Connection, new: AttachmentRow, modes: dict[str, Any]
+) -> AttachmentRow:
+    row: Any = {**new, **modes}
+    attachment_rows.insert(connection, row)
+    return _with_all_columns(row)
+
+
+def _with_all_columns(new: AttachmentRow) -> AttachmentRow:
+    """Return a new row as it is read, with the columns that are NULL."""
+    row: Any = dict.fromkeys(column.name for column in _ATTACHMENTS.c)
+    stored: AttachmentRow = row | new
+    return stored
 
 
 def _connections_for(
-    current: Row, volume: Row, held: Sequence[Row], request: AttachRequest
-) -> list[Row]:
+    current: AttachmentRow,
+    volume: LockedVolumeRow,
+    held: Sequence[AttachmentRow],
+    request: AttachRequest,
+) -> list[AttachmentRow]:
     """Return the connections that an attachment uses: they are closed with it."""
     connections = attachment_rows.of_kind(held, AttachmentKind.CONNECTION)
     free = [row for row in connections if row["parent_id"] is None]
@@ -275,8 +294,10 @@ def _connections_for(
     return free + [row for row in connections if row["parent_id"] == current["id"]]
 
 
-def _set_parent(connection: sa.Connection, opened: Sequence[Row], current: Row) -> None:
-    bound = {"parent_id": current["id"], "instance_uuid": current["instance_uuid"]}
+def _set_parent(
+    connection: sa.Connection, opened: Sequence[AttachmentRow], current: AttachmentRow
+) -> None:
+    bound: Any = {"parent_id": current["id"], "instance_uuid": current["instance_uuid"]}
     for row in opened:
         if row["parent_id"] is None:
             connection.execute(statements.UPDATE, {"match_id": row["id"], **bound})
@@ -284,8 +305,11 @@ def _set_parent(connection: sa.Connection, opened: Sequence[Row], current: Row) 
 
 
 def _rows_after_attach(
-    held: Sequence[Row], known: Row, opened: Sequence[Row], hold: Row | None
-) -> list[Row]:
+    held: Sequence[AttachmentRow],
+    known: AttachmentRow,
+    opened: Sequence[AttachmentRow],
+    hold: AttachmentRow | None,
+) -> list[AttachmentRow]:
     """Return a volume's other rows as they are going to be after an attachment is stored.
 
     The hold is released, and the connections that were opened for the attachment serve it.
@@ -300,11 +324,11 @@ def _rows_after_attach(
 
 def _decide_modes(
     locked: attachment_rows.LockedVolume,
-    opened: Sequence[Row],
+    opened: Sequence[AttachmentRow],
     action: Action,
     request: AttachRequest,
     denied_rule: str | None,
-) -> Row:
+) -> dict[str, Any]:
     """Return the modes of an attachment; "ro" only for a host that cannot write.
 
     :returns: ``mode``, what its host may do, and ``asked_mode``, what is asked of connections
@@ -328,7 +352,9 @@ def _decide_modes(
     return {"mode": "rw" if "rw" in host_modes else requested, "asked_mode": requested}
 
 
-def _reusable(volume: Row, held: Sequence[Row], user_id: str | None) -> list[Row]:
+def _reusable(
+    volume: LockedVolumeRow, held: Sequence[AttachmentRow], user_id: str | None
+) -> list[AttachmentRow]:
     """Return the connections that a user may get once more.
 
     A user who has reserved one of several attachments gets a connection of its own, not one that

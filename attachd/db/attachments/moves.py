@@ -17,11 +17,12 @@ from attachd import exception, host_identity
 from attachd.db import models
 from attachd.db.attachments import events, statements
 from attachd.db.attachments import rows as attachment_rows
-from attachd.db.attachments.rows import LockedVolume, Row
+from attachd.db.attachments.rows import LockedVolume
 from attachd.db.cluster import leases
 from attachd.db.cluster.leases import Lease
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
+from attachd.db.row_types import AttachmentRow, RecoverableAttachmentRow
 from attachd.db.secrets import encryption
 from attachd.states import ESTABLISHED, AttachmentKind
 
@@ -33,7 +34,7 @@ def ends(source_id: str, destination_id: str) -> dict[str, str]:
     return {"move_from": source_id, "attachment_id": destination_id}
 
 
-def find_source(current: Mapping[str, Any], rows: Sequence[Row]) -> Row | None:
+def find_source(current: AttachmentRow, rows: Sequence[AttachmentRow]) -> AttachmentRow | None:
     """Return the source of a destination; None: the row is none, or its source is gone.
 
     :param rows: the other rows of the volume
@@ -42,12 +43,12 @@ def find_source(current: Mapping[str, Any], rows: Sequence[Row]) -> Row | None:
     return next((row for row in rows if row["id"] == move_from), None) if move_from else None
 
 
-def find_destination(row_id: str, rows: Sequence[Row]) -> Row | None:
+def find_destination(row_id: str, rows: Sequence[AttachmentRow]) -> AttachmentRow | None:
     """Return the destination of a source, among the other rows of its volume."""
     return next((row for row in rows if row.get("move_from") == row_id), None)
 
 
-def has_open_move(rows: Sequence[Row]) -> bool:
+def has_open_move(rows: Sequence[AttachmentRow]) -> bool:
     """Return whether both ends of a move are among the rows of a volume."""
     return any(find_source(row, rows) is not None for row in rows)
 
@@ -73,7 +74,7 @@ def check(locked: LockedVolume, connector: Mapping[str, Any] | None, *, is_new: 
         raise _immovable(source, f"it is on host {source['host']} already")
 
 
-def _check_source(source: Row, destination: Row | None) -> None:
+def _check_source(source: AttachmentRow, destination: AttachmentRow | None) -> None:
     reason = ""
     if source["kind"] != AttachmentKind.ATTACHMENT:
         reason = "it was made by os-attach"
@@ -90,13 +91,15 @@ def _check_source(source: Row, destination: Row | None) -> None:
         raise _immovable(source, reason)
 
 
-def _check_alone_on_host(source: Row, rows: Sequence[Row]) -> None:
+def _check_alone_on_host(source: AttachmentRow, rows: Sequence[AttachmentRow]) -> None:
     """Check that ending a source ends the access of its host: another attachment may have it, too.
 
     :param rows: of its volume; those without a connector give no host access
     """
     others = (row for row in rows if row["id"] != source["id"] and row["connector"])
-    if other := next((row for row in others if _is_same_host(source, row["connector"])), None):
+    if other := next(
+        (row for row in others if _is_same_host(source, row["connector"] or {})), None
+    ):
         raise _immovable(
             source,
             f"its host {source['host']} has access to the volume by attachment {other['id']} as "
@@ -105,13 +108,13 @@ def _check_alone_on_host(source: Row, rows: Sequence[Row]) -> None:
         )
 
 
-def _is_same_host(source: Row, connector: Mapping[str, Any]) -> bool:
+def _is_same_host(source: AttachmentRow, connector: Mapping[str, Any]) -> bool:
     return host_identity.is_same_host(
         host_identity.of_row(source), host_identity.of_connector(connector)
     )
 
 
-def _immovable(source: Row, reason: str) -> exception.Conflict:
+def _immovable(source: AttachmentRow, reason: str) -> exception.Conflict:
     return exception.Conflict(reason=f"Attachment {source['id']} cannot be moved: {reason}.")
 
 
@@ -158,7 +161,7 @@ FINISHED: Final = events.MOVE_FINISHED
 
 
 @retried
-def finish(row: Row, values: Mapping[str, Any], lease: Lease) -> None:
+def finish(row: AttachmentRow, values: Mapping[str, Any], lease: Lease) -> None:
     """Store that the move of a destination has ended, and record an event.
 
     :param row: as it was read under the lease; updated
@@ -167,7 +170,7 @@ def finish(row: Row, values: Mapping[str, Any], lease: Lease) -> None:
     :raises TakenOver: another process works on the volume by now
     :raises InvalidTransition: the row has changed
     """
-    stored = {**values, "move_from": None, "updated_at": models.now()}
+    stored: Any = {**values, "move_from": None, "updated_at": models.now()}
     with session.writer() as connection:
         volume = attachment_rows.lock_volume(connection, row["volume_id"])
         leases.acquire(connection, volume, lease)  # only checks it: it is held
@@ -190,10 +193,10 @@ def finish(row: Row, values: Mapping[str, Any], lease: Lease) -> None:
 
 
 @retried
-def list_unfinished(backend: str, holder: str) -> list[Row]:
+def list_unfinished(backend: str, holder: str) -> list[RecoverableAttachmentRow]:
     """Return the destinations at ``host@backend`` whose source is gone, oldest first.
 
-    :param holder: as of store.list_recoverable(), whose columns the rows have
+    :param holder: as of store.list_recoverable()
     """
     source = _ATTACHMENTS.alias("source")
     return session.fetch_all(
@@ -205,5 +208,6 @@ def list_unfinished(backend: str, holder: str) -> list[Row]:
             models.on_backend(backend),
             leases.is_free(holder),
         )
-        .order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id)
+        .order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id),
+        RecoverableAttachmentRow,
     )

@@ -18,10 +18,10 @@ from attachd import states
 from attachd.db import models
 from attachd.db.engine import paging, session
 from attachd.db.engine.retry import retried
+from attachd.db.row_types import AttachmentRow
 from attachd.db.secrets import encryption
 from attachd.states import VISIBLE_KINDS, AttachmentState
 
-Row = dict[str, Any]
 _ATTACHMENTS = models.attachments
 _SECRET_COLUMNS = frozenset(
     {"connector", "host_key", "initiator_key", *encryption.COLUMNS[encryption.ATTACHMENTS]}
@@ -58,7 +58,7 @@ SORTABLE = frozenset({"id", "volume_id", "instance_uuid", "host", "created_at", 
 
 
 @retried
-def page(filters: Filters, page: paging.Page) -> list[Row]:
+def page(filters: Filters, page: paging.Page) -> list[AttachmentRow]:
     """Return one page of attachments, without secrets.
 
     :raises MarkerNotFound: there is no such item
@@ -67,7 +67,7 @@ def page(filters: Filters, page: paging.Page) -> list[Row]:
 
 
 @retried
-def page_with_secrets(filters: Filters, page: paging.Page) -> list[Row]:
+def page_with_secrets(filters: Filters, page: paging.Page) -> list[AttachmentRow]:
     """Return one page of attachments, with connector and connection_info.
 
     :raises MarkerNotFound: there is no such item
@@ -76,9 +76,9 @@ def page_with_secrets(filters: Filters, page: paging.Page) -> list[Row]:
 
 
 @retried
-def list_of_volumes(volume_ids: Sequence[str]) -> dict[str, list[Row]]:
+def list_of_volumes(volume_ids: Sequence[str]) -> dict[str, list[AttachmentRow]]:
     """Return the attachments of some volumes, by volume, oldest first, without secrets."""
-    rows: dict[str, list[Row]] = {volume_id: [] for volume_id in volume_ids}
+    rows: dict[str, list[AttachmentRow]] = {volume_id: [] for volume_id in volume_ids}
     if not rows:
         return rows
     statement = (
@@ -86,7 +86,7 @@ def list_of_volumes(volume_ids: Sequence[str]) -> dict[str, list[Row]]:
         .where(_ATTACHMENTS.c.volume_id.in_(volume_ids), _IS_VISIBLE)
         .order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id)
     )
-    for row in session.fetch_all(statement):
+    for row in session.fetch_all(statement, AttachmentRow):
         rows[row["volume_id"]].append(row)
     return rows
 
@@ -119,7 +119,7 @@ def count(filters: Filters) -> int:
         return int(connection.execute(statement).scalar_one())
 
 
-def _page(statement: sa.Select[Any], filters: Filters, page: paging.Page) -> list[Row]:
+def _page(statement: sa.Select[Any], filters: Filters, page: paging.Page) -> list[AttachmentRow]:
     statement = statement.where(*_conditions(filters))
     visible = paging.equal(_ATTACHMENTS, filters, ("project_id",))
     with session.reader() as connection:
@@ -129,7 +129,7 @@ def _page(statement: sa.Select[Any], filters: Filters, page: paging.Page) -> lis
             _ATTACHMENTS,
             visible,
             page,
-            dict[str, Any],
+            AttachmentRow,
             paging.order_index(_ATTACHMENTS, filters, page, _SELECTIVE),
         )
 
@@ -143,8 +143,6 @@ def _conditions(filters: Filters) -> list[paging.Condition]:
     return conditions + paging.like(_ATTACHMENTS, filters.get("like", {}), SEARCHABLE)
 
 
-AnyRow = Mapping[str, Any]
-
 USING_CONNECTION: Final = states.LIVE | states.ACCESS_UNKNOWN
 """States in which a host uses its connection, or may still use it."""
 
@@ -154,12 +152,20 @@ _HAS_PARENT = sa.or_(
 )
 
 
+class AttachmentIds(TypedDict):
+    """The ids of an attachment, which every row of one has."""
+
+    id: str
+    volume_id: str
+
+
 @retried
-def list_sharing(attachments: Sequence[AnyRow], project_id: str | None) -> dict[str, list[str]]:
+def list_sharing(
+    attachments: Sequence[AttachmentIds], project_id: str | None
+) -> dict[str, list[str]]:
     """Return the other attachments that use the connection of each of some attachments, oldest
     first.
 
-    :param attachments: with ``id`` and ``volume_id``
     :param project_id: only those of this project; None: of all projects
     :returns: ids of attachments, by the id of each given attachment
     """
@@ -214,7 +220,7 @@ def connection_keys(attachment_id: str, volume_id: str) -> list[str]:
 
 
 @retried
-def list_users_of(keys: Collection[str], project_id: str | None) -> list[Row]:
+def list_users_of(keys: Collection[str], project_id: str | None) -> list[AttachmentRow]:
     """Return the attachments that use one of these connections, without secrets, oldest first.
 
     :param keys: as of :func:`connection_keys`
@@ -232,4 +238,4 @@ def list_users_of(keys: Collection[str], project_id: str | None) -> list[Row]:
     )
     if project_id is not None:
         statement = statement.where(users.c.project_id == project_id)
-    return session.fetch_all(statement.order_by(users.c.created_at, users.c.id))
+    return session.fetch_all(statement.order_by(users.c.created_at, users.c.id), AttachmentRow)

@@ -15,10 +15,10 @@ from attachd import exception, host_identity, states
 from attachd.db import models
 from attachd.db.attachments import events, statements
 from attachd.db.engine.compiled import CompiledSelect, CompiledStatement
+from attachd.db.row_types import AttachmentRow, AttachmentVersion, LockedVolumeRow, VolumeRow
 from attachd.db.secrets import encryption
 from attachd.states import AttachmentKind, AttachmentState, Event, VolumeState
 
-Row = dict[str, Any]
 _ATTACHMENTS = models.attachments
 
 ATTACHED_MODE = "attached_mode"
@@ -45,9 +45,9 @@ class Transitioned(NamedTuple):
     :ivar source: the state of the attachment before
     """
 
-    volume: Row
-    attachment: Row
-    others: list[Row]
+    volume: LockedVolumeRow
+    attachment: AttachmentRow
+    others: list[AttachmentRow]
     source: AttachmentState
 
 
@@ -69,37 +69,39 @@ class LockedVolume(NamedTuple):
     """
 
     connection: sa.Connection
-    volume: Row
-    attachment: Row
-    others: Sequence[Row]
+    volume: LockedVolumeRow
+    attachment: AttachmentRow
+    others: Sequence[AttachmentRow]
 
 
-def holding(rows: Sequence[Row]) -> list[Row]:
+def holding(rows: Sequence[AttachmentRow]) -> list[AttachmentRow]:
     """Return the rows that hold their volume: a connect that surely failed does not."""
     return [row for row in rows if AttachmentState(row["state"]) not in states.INACTIVE]
 
 
-def visible(rows: Sequence[Row]) -> list[Row]:
+def visible(rows: Sequence[AttachmentRow]) -> list[AttachmentRow]:
     """Return the rows that clients see as attachments."""
     return [row for row in rows if row["kind"] in states.VISIBLE_KINDS]
 
 
-def of_kind(rows: Sequence[Row], kind: AttachmentKind) -> list[Row]:
+def of_kind(rows: Sequence[AttachmentRow], kind: AttachmentKind) -> list[AttachmentRow]:
     """Return the rows of one kind."""
     return [row for row in rows if row["kind"] == kind]
 
 
-def not_detaching(rows: Sequence[Row]) -> list[Row]:
+def not_detaching(rows: Sequence[AttachmentRow]) -> list[AttachmentRow]:
     """Return the rows that are not being removed."""
     return [row for row in rows if row["state"] not in states.DETACHING]
 
 
-def of_user(rows: Sequence[Row], user_id: str | None) -> list[Row]:
+def of_user(rows: Sequence[AttachmentRow], user_id: str | None) -> list[AttachmentRow]:
     """Return the rows that one user created."""
     return [row for row in rows if row["user_id"] == user_id]
 
 
-def find_hold(volume: Row, rows: Sequence[Row], user_id: str | None) -> Row | None:
+def find_hold(
+    volume: LockedVolumeRow, rows: Sequence[AttachmentRow], user_id: str | None
+) -> AttachmentRow | None:
     """Return the hold that a user releases or makes use of, the oldest one; None: there is none.
 
     None of the older calls names a hold. An ordinary volume has one at most; of several, those of
@@ -109,7 +111,7 @@ def find_hold(volume: Row, rows: Sequence[Row], user_id: str | None) -> Row | No
     return next(iter(of_user(holds, user_id) if volume["multiattach"] else holds), None)
 
 
-def is_on_host(made: Row, host: str | None) -> bool:
+def is_on_host(made: AttachmentRow, host: str | None) -> bool:
     """Return whether an attachment is on a host; a machine without a server may be named as
     one.
     """
@@ -119,7 +121,7 @@ def is_on_host(made: Row, host: str | None) -> bool:
     return any(host_identity.is_same_name(name, host) for name in names)
 
 
-def without_connection(rows: Sequence[Row]) -> list[Row]:
+def without_connection(rows: Sequence[AttachmentRow]) -> list[AttachmentRow]:
     """Return the legacy attachments that are not being removed and have no connection yet."""
     connections = holding(of_kind(rows, AttachmentKind.CONNECTION))
     served = {row["parent_id"] for row in connections}
@@ -127,7 +129,9 @@ def without_connection(rows: Sequence[Row]) -> list[Row]:
     return [row for row in made if row["id"] not in served]
 
 
-def connections_to_close(current: Row, others: Sequence[Row]) -> list[Row]:
+def connections_to_close(
+    current: AttachmentRow, others: Sequence[AttachmentRow]
+) -> list[AttachmentRow]:
     """Return the connections that end with an attachment.
 
     With the last legacy attachment of a user end the connections without a parent that this user
@@ -147,19 +151,19 @@ def connections_to_close(current: Row, others: Sequence[Row]) -> list[Row]:
     return [row for row in connections if reach & {row["id"], row["parent_id"]}]
 
 
-def of_others(current: Mapping[str, Any], rows: Sequence[Row]) -> list[Row]:
+def of_others(current: AttachmentRow, rows: Sequence[AttachmentRow]) -> list[AttachmentRow]:
     """Return the rows that are not at the other end of a row's move; see moves.py."""
     ends = {current.get("move_from"), current.get("id")} - {None}
     return [row for row in rows if not ends & {row["id"], row.get("move_from")}]
 
 
-def may_write(row: Row) -> bool:
+def may_write(row: AttachmentRow) -> bool:
     """Return whether the host of a row may write, now or at the end of its move."""
     waits = row.get("move_from") and row.get("own_connection")
     return bool(waits or row["mode"] == "rw")
 
 
-def describe(row: Row) -> str:
+def describe(row: AttachmentRow) -> str:
     """Describe a row in a message, so that its reader can act on it."""
     if row["kind"] == AttachmentKind.HOLD:
         return "a reservation of os-reserve"
@@ -169,14 +173,14 @@ def describe(row: Row) -> str:
     return f"attachment {row['id']}{server}"
 
 
-def describe_all(attachments: Sequence[Row]) -> str:
+def describe_all(attachments: Sequence[AttachmentRow]) -> str:
     """Describe the holders in a message, five at most."""
     return ", ".join(
         f"{describe(row)} ({AttachmentState(row['state']).wire})" for row in attachments[:5]
     )
 
 
-def check_detached(row: Row, attachments: Sequence[Row]) -> None:
+def check_detached(row: VolumeRow, attachments: Sequence[AttachmentRow]) -> None:
     """Check that a volume that is to be removed has no holder; raises InvalidVolume."""
     if attachments:
         raise exception.InvalidVolume(
@@ -188,8 +192,8 @@ def check_detached(row: Row, attachments: Sequence[Row]) -> None:
 def lock_volume(
     connection: sa.Connection,
     volume_id: str,
-    statement: CompiledSelect[Row] = statements.LOCK_VOLUME,
-) -> Row:
+    statement: CompiledSelect[LockedVolumeRow] = statements.LOCK_VOLUME,
+) -> LockedVolumeRow:
     """Lock the volume's row for this transaction and return the columns that matter.
 
     :param statement: LOCK_VOLUME_TO_RESERVE also reads ``type_specs``, the extra specs of its
@@ -202,7 +206,7 @@ def lock_volume(
     return row
 
 
-def list_rows(connection: sa.Connection, volume_id: str) -> list[Row]:
+def list_rows(connection: sa.Connection, volume_id: str) -> list[AttachmentRow]:
     """Return all rows of a volume, of all kinds, oldest first."""
     return statements.LIST_OF_VOLUME.fetch_all(connection, {"match_id": volume_id})
 
@@ -210,8 +214,8 @@ def list_rows(connection: sa.Connection, volume_id: str) -> list[Row]:
 def lock_with_rows(
     connection: sa.Connection,
     volume_id: str,
-    statement: CompiledSelect[Row] = statements.LOCK_VOLUME,
-) -> tuple[Row, list[Row]]:
+    statement: CompiledSelect[LockedVolumeRow] = statements.LOCK_VOLUME,
+) -> tuple[LockedVolumeRow, list[AttachmentRow]]:
     """Lock the volume as :func:`lock_volume` does and return it, and its rows as of
     :func:`list_rows`.
     """
@@ -219,13 +223,13 @@ def lock_with_rows(
     return volume, list_rows(connection, volume_id)
 
 
-def new_row(volume_id: str, kind: AttachmentKind, values: Mapping[str, Any]) -> Row:
+def new_row(volume_id: str, kind: AttachmentKind, values: Mapping[str, Any]) -> AttachmentRow:
     """Return a row that INSERT takes; the columns that it lacks are NULL.
 
     A row with a given id may be the second one with it.  Its generation starts at random, so that
     late reports about the first one do not match.
     """
-    return {
+    row: Any = {
         **values,
         "id": values.get("id") or models.new_id(),
         "volume_id": volume_id,
@@ -233,21 +237,24 @@ def new_row(volume_id: str, kind: AttachmentKind, values: Mapping[str, Any]) -> 
         "generation": secrets.randbelow(_RANDOM_GENERATIONS) if values.get("id") else 0,
         "created_at": models.now(),
     }
+    new: AttachmentRow = row
+    return new
 
 
-def insert(connection: sa.Connection, row: Row) -> None:
+def insert(connection: sa.Connection, row: AttachmentRow) -> None:
     """Store a new row and record an event."""
-    row |= host_identity.columns(row.get("host"), row.get("connector"))
+    keys: Any = host_identity.columns(row.get("host"), row.get("connector"))
+    row |= keys
     statements.INSERT.execute(connection, encryption.bind(row, row["id"]))
     events.record(connection, row, row["state"])
 
 
-def next_generation(row: Row) -> dict[str, Any]:
+def next_generation(row: AttachmentRow) -> dict[str, Any]:
     """Return the columns that keep earlier workers on a row from writing to it."""
     return {"generation": row["generation"] + 1}
 
 
-def fenced_generation(current: Row, others: Sequence[Row]) -> dict[str, Any]:
+def fenced_generation(current: AttachmentRow, others: Sequence[AttachmentRow]) -> dict[str, Any]:
     """Return the columns of an attachment that is fenced: see :func:`next_generation`.
 
     :param others: the volume's other rows
@@ -262,7 +269,7 @@ def fenced_generation(current: Row, others: Sequence[Row]) -> dict[str, Any]:
     return {**next_generation(current), "fenced": True}
 
 
-def check_unchanged(current: Row, row: Row, event: Event) -> None:
+def check_unchanged(current: AttachmentRow, row: AttachmentVersion, event: Event) -> None:
     """Check that an attachment is as it was read; raises InvalidTransition.
 
     :param row: as it was read
@@ -273,7 +280,7 @@ def check_unchanged(current: Row, row: Row, event: Event) -> None:
         )
 
 
-def check_allowed_states(row: Row, allowed_states: Collection[str] | None) -> None:
+def check_allowed_states(row: AttachmentRow, allowed_states: Collection[str] | None) -> None:
     """Check that an attachment is in one of the states in which it may be deleted.
 
     :param allowed_states: None: any
@@ -289,9 +296,9 @@ def check_allowed_states(row: Row, allowed_states: Collection[str] | None) -> No
 
 def transition(
     connection: sa.Connection,
-    volume: Row,
-    rows: Sequence[Row],
-    current: Row,
+    volume: LockedVolumeRow,
+    rows: Sequence[AttachmentRow],
+    current: AttachmentRow,
     event: Event,
     values: Mapping[str, Any],
     guard: Guard | None = None,
@@ -321,14 +328,16 @@ def transition(
         if current["fenced"] and (served := _only_served(current, others)):
             others, changed = _remove_served(connection, volume, served, others)
         others = [*_close_connection(connection, volume, current, others)]
-    remaining: Sequence[Row] = others if target is None else [*others, current]
+    remaining: Sequence[AttachmentRow] = others if target is None else [*others, current]
     update_volume(connection, volume, remaining, {**changed, **(lease or {})})
     return Transitioned(volume, current, others, source)
 
 
-def volume_changes(volume: Row, current: Row, source: AttachmentState, event: Event) -> Row:
+def volume_changes(
+    volume: LockedVolumeRow, current: AttachmentRow, source: AttachmentState, event: Event
+) -> dict[str, Any]:
     """Return the other changes of the volume at a transition of an attachment."""
-    changed: Row = {}
+    changed: dict[str, Any] = {}
     if event is Event.COMPLETE:
         changed["pending_detaches"] = 0
     elif event in _DETACHING and source is AttachmentState.ATTACHED:
@@ -344,8 +353,11 @@ def volume_changes(volume: Row, current: Row, source: AttachmentState, event: Ev
 
 
 def _close_connection(
-    connection: sa.Connection, volume: Row, closed: Row, others: Sequence[Row]
-) -> Sequence[Row]:
+    connection: sa.Connection,
+    volume: LockedVolumeRow,
+    closed: AttachmentRow,
+    others: Sequence[AttachmentRow],
+) -> Sequence[AttachmentRow]:
     """Update the rows that depended on a closed connection; return the remaining rows.
 
     The hold that it was opened for is released. Its parent, if it asked to read only, does so from
@@ -363,13 +375,13 @@ def _close_connection(
     return others
 
 
-def find_served(closed: Row, others: Sequence[Row]) -> Row | None:
+def find_served(closed: AttachmentRow, others: Sequence[AttachmentRow]) -> AttachmentRow | None:
     """Return the legacy attachment that a connection serves; None: there is none."""
     legacy = of_kind(others, AttachmentKind.LEGACY)
     return next((row for row in legacy if row["id"] == closed["parent_id"]), None)
 
 
-def _only_served(closed: Row, others: Sequence[Row]) -> Row | None:
+def _only_served(closed: AttachmentRow, others: Sequence[AttachmentRow]) -> AttachmentRow | None:
     """Return the legacy attachment whose last connection this is, unless it is detached anyway."""
     served = find_served(closed, others)
     if served is None or not not_detaching([served]):
@@ -379,13 +391,16 @@ def _only_served(closed: Row, others: Sequence[Row]) -> Row | None:
 
 
 def _remove_served(
-    connection: sa.Connection, volume: Row, served: Row, others: Sequence[Row]
-) -> tuple[list[Row], Row]:
+    connection: sa.Connection,
+    volume: LockedVolumeRow,
+    served: AttachmentRow,
+    others: Sequence[AttachmentRow],
+) -> tuple[list[AttachmentRow], dict[str, Any]]:
     """Remove a legacy attachment with its last connection, which was fenced.
 
     :returns: the remaining rows, and the other changes of the volume
     """
-    changed: Row = {}
+    changed: dict[str, Any] = {}
     for event in (Event.DISCONNECT, Event.REVOKED):
         source = AttachmentState(served["state"])
         _swap(connection, served, event, {}, None)
@@ -394,7 +409,9 @@ def _remove_served(
     return [row for row in others if row is not served], changed
 
 
-def release_hold(connection: sa.Connection, held: Sequence[Row], hold: Row | None) -> list[Row]:
+def release_hold(
+    connection: sa.Connection, held: Sequence[AttachmentRow], hold: AttachmentRow | None
+) -> list[AttachmentRow]:
     """Release a hold, if there is one; return the remaining rows."""
     if hold is not None:
         compare_and_swap(connection, hold, Event.RELEASE, {}, None)
@@ -408,9 +425,9 @@ def without_attached_mode(admin_metadata: Mapping[str, str]) -> dict[str, str]:
 
 def compare_and_swap(
     connection: sa.Connection,
-    row: Row,
+    row: AttachmentRow,
     event: Event,
-    values: Row,
+    values: dict[str, Any],
     generation: int | None,
     statement: CompiledStatement | None = None,
 ) -> AttachmentState | None:
@@ -430,21 +447,23 @@ def compare_and_swap(
     return target
 
 
-def _record(connection: sa.Connection, row: Row, event: Event, values: Row) -> None:
+def _record(
+    connection: sa.Connection, row: AttachmentRow, event: Event, values: dict[str, Any]
+) -> None:
     target = states.ATTACHMENT_TRANSITIONS[event].target
     events.record(connection, row, events.event_type(event, target), values.get("error"))
 
 
 def _swap(
     connection: sa.Connection,
-    row: Row,
+    row: AttachmentRow,
     event: Event,
-    values: Row,
+    values: dict[str, Any],
     generation: int | None,
     statement: CompiledStatement | None = None,
 ) -> AttachmentState | None:
     target = states.ATTACHMENT_TRANSITIONS[event].target
-    params: Row = {"match_id": row["id"]}
+    params: dict[str, Any] = {"match_id": row["id"]}
     statement = statements.SWAP[event] if statement is None else statement
     if generation is not None:
         statement = statements.SWAP_IN_GENERATION[event]
@@ -460,14 +479,15 @@ def _swap(
         raise exception.InvalidTransition(
             kind="Attachment", id=row["id"], source=row["state"], event=event.value
         )
-    row.update(values)
+    stored: Any = values
+    row.update(stored)
     return target
 
 
 def update_volume(
     connection: sa.Connection,
-    volume: Row,
-    rows: Sequence[Row],
+    volume: LockedVolumeRow,
+    rows: Sequence[AttachmentRow],
     changed: Mapping[str, Any] | None = None,
     *,
     joined: bool = False,
@@ -478,11 +498,15 @@ def update_volume(
     :param joined: one of them is new: the volume's row changes even if no value does, so that a
         caller that has read it before notices
     """
-    updated = {**volume, **(changed or {})}
+    updated: dict[str, Any] = {**volume, **(changed or {})}
     attachment_states = [AttachmentState(row["state"]) for row in rows]
     pending_detaches = states.remaining_detaches(updated["pending_detaches"], attachment_states)
     derived = states.derive(VolumeState(updated["state"]), attachment_states, pending_detaches)
-    values: Row = {**(changed or {}), "pending_detaches": pending_detaches, **derived._asdict()}
+    values: Any = {
+        **(changed or {}),
+        "pending_detaches": pending_detaches,
+        **derived._asdict(),
+    }
     if values.items() <= volume.items() and not joined:
         return
     values["updated_at"] = models.now()
@@ -490,11 +514,11 @@ def update_volume(
     volume.update(values)
 
 
-def list_holding(connection: sa.Connection, volume_id: str) -> list[Row]:
+def list_holding(connection: sa.Connection, volume_id: str) -> list[AttachmentRow]:
     """Return the rows that hold a volume, without connector and secrets, under the volume's
     lock.
     """
-    rows = connection.execute(
+    found = connection.execute(
         sa.select(
             _ATTACHMENTS.c.id,
             _ATTACHMENTS.c.state,
@@ -505,7 +529,8 @@ def list_holding(connection: sa.Connection, volume_id: str) -> list[Row]:
         .where(_ATTACHMENTS.c.volume_id == volume_id, _ATTACHMENTS.c.state.not_in(states.INACTIVE))
         .order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id)
     )
-    return [dict(row._mapping) for row in rows]
+    rows: list[Any] = [dict(row._mapping) for row in found]
+    return rows
 
 
 def delete_of_volume(connection: sa.Connection, volume_id: str) -> None:
@@ -514,5 +539,6 @@ def delete_of_volume(connection: sa.Connection, volume_id: str) -> None:
         sa.select(_ATTACHMENTS).where(_ATTACHMENTS.c.volume_id == volume_id)
     ).all()
     for row in rows:
-        events.record(connection, dict(row._mapping), events.DELETED)
+        source: Any = dict(row._mapping)
+        events.record(connection, source, events.DELETED)
     connection.execute(sa.delete(_ATTACHMENTS).where(_ATTACHMENTS.c.volume_id == volume_id))

@@ -8,7 +8,7 @@ columns to store.
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 import sqlalchemy as sa
 
@@ -16,6 +16,7 @@ from attachd import states
 from attachd.db import models, quotas
 from attachd.db.cluster import leases
 from attachd.db.engine.compiled import CompiledSelect, CompiledStatement
+from attachd.db.row_types import AttachmentRow, AttachmentWithVolumeRow, LockedVolumeRow
 from attachd.states import AttachmentState, Event, VolumeState
 
 _ATTACHMENTS = models.attachments
@@ -93,18 +94,18 @@ _DRIVER_COLUMNS = (
 _LOCK = (
     sa.select(*_LOCKED_COLUMNS).where(_VOLUMES.c.id == sa.bindparam("match_id")).with_for_update()
 )
-LOCK_VOLUME: Final = CompiledSelect(_LOCK, dict[str, Any])
+LOCK_VOLUME: Final = CompiledSelect(_LOCK, LockedVolumeRow)
 LOCK_VOLUME_TO_RESERVE: Final = CompiledSelect(
     _LOCK.add_columns(
         TYPE_SPECS, _ANY_CLOSED, quotas.SET_FOR_ATTACHMENTS.label("attachments_quota")
     ),
-    dict[str, Any],
+    LockedVolumeRow,
 )
 LOCK_VOLUME_TO_CONNECT: Final = CompiledSelect(
-    _LOCK.add_columns(*_DRIVER_COLUMNS, _FRONT_END_QOS, _ANY_CLOSED), dict[str, Any]
+    _LOCK.add_columns(*_DRIVER_COLUMNS, _FRONT_END_QOS, _ANY_CLOSED), LockedVolumeRow
 )
 LOCK_VOLUME_TO_DISCONNECT: Final = CompiledSelect(
-    _LOCK.add_columns(*_DRIVER_COLUMNS), dict[str, Any]
+    _LOCK.add_columns(*_DRIVER_COLUMNS), LockedVolumeRow
 )
 UPDATE_VOLUME: Final = CompiledStatement(
     sa.update(_VOLUMES).where(_VOLUMES.c.id == sa.bindparam("match_id"))
@@ -158,7 +159,7 @@ LIST_OF_VOLUME: Final = CompiledSelect(
     sa.select(_ATTACHMENTS)
     .where(_ATTACHMENTS.c.volume_id == sa.bindparam("match_id"))
     .order_by(*_OLDEST_FIRST),
-    dict[str, Any],
+    AttachmentRow,
 )
 WITH_VOLUME: Final = sa.select(
     _ATTACHMENTS,
@@ -168,9 +169,9 @@ WITH_VOLUME: Final = sa.select(
     ),
 ).join(_VOLUMES, _VOLUMES.c.id == _ATTACHMENTS.c.volume_id)
 _GET = WITH_VOLUME.where(_ATTACHMENTS.c.id == sa.bindparam("match_id"))
-GET: Final = CompiledSelect(_GET, dict[str, Any])
+GET: Final = CompiledSelect(_GET, AttachmentWithVolumeRow)
 GET_IN_PROJECT: Final = CompiledSelect(
-    _GET.where(_ATTACHMENTS.c.project_id == sa.bindparam("match_project")), dict[str, Any]
+    _GET.where(_ATTACHMENTS.c.project_id == sa.bindparam("match_project")), AttachmentWithVolumeRow
 )
 
 # As literals, because SQLAlchemy would otherwise write each list of values anew.

@@ -11,7 +11,7 @@ import contextlib
 from contextlib import AbstractContextManager
 import datetime
 import functools
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypedDict
 
 import sqlalchemy as sa
 
@@ -27,16 +27,22 @@ from attachd.db.cluster.leases import Lease
 from attachd.db.engine import session
 from attachd.db.engine.compiled import CompiledStatement
 from attachd.db.engine.retry import retried
+from attachd.db.engine.session import RowT
+from attachd.db.row_types import (
+    AttachmentRow,
+    AttachmentWithVolumeRow,
+    LockedVolumeRow,
+    RecoverableAttachmentRow,
+)
 from attachd.states import AttachmentKind, AttachmentState, Event
-
-Row = dict[str, Any]
 
 TAKEOVER_ERRORS: Final = (exception.InvalidTransition, exception.NotFound, exception.TakenOver)
 """Raised where the outcome of work is recorded that another manager has taken over."""
 
 _ATTACHMENTS = models.attachments
 
-_UNREAD: Final = {"state": "in other hands"}
+_UNREAD: Final = "in other hands"
+"""The state of a row that is not known."""
 _LOCK_VOLUME = statements.LOCK_VOLUME
 _LOCK_STATEMENTS = {
     Event.CONNECT: statements.LOCK_VOLUME_TO_CONNECT,
@@ -53,7 +59,7 @@ def reserve(
     first: session.Precondition | None = None,
     *,
     may_be_free: bool = True,
-) -> Row:
+) -> AttachmentRow:
     """Reserve the volume and store an attachment, or return the duplicate that exists already.
 
     :param values: columns of the new row; ``state`` and ``volume_id`` are set here, and ``id``
@@ -85,13 +91,13 @@ class _QuotaSet(Exception):
 
 
 def _reserve(
-    row: Row,
+    row: AttachmentRow,
     denied_rule: str | None,
     first: session.Precondition | None,
     *,
     may_be_free: bool,
     may_be_limited: bool,
-) -> Row:
+) -> AttachmentRow:
     """Do as :func:`reserve`.
 
     :param may_be_limited: count the attachments of the project, under the lock of its quota
@@ -118,7 +124,7 @@ def _reserve(
 
 
 def _reserve_free_volume(
-    connection: sa.Connection, row: Row, statement: CompiledStatement
+    connection: sa.Connection, row: AttachmentRow, statement: CompiledStatement
 ) -> bool:
     params = {
         "match_id": row["volume_id"],
@@ -128,7 +134,9 @@ def _reserve_free_volume(
     return statement.execute(connection, params) == 1
 
 
-def _lock_to_reserve(connection: sa.Connection, row: Row) -> tuple[Row, list[Row]]:
+def _lock_to_reserve(
+    connection: sa.Connection, row: AttachmentRow
+) -> tuple[LockedVolumeRow, list[AttachmentRow]]:
     return attachment_rows.lock_with_rows(
         connection, row["volume_id"], statements.LOCK_VOLUME_TO_RESERVE
     )
@@ -136,12 +144,12 @@ def _lock_to_reserve(connection: sa.Connection, row: Row) -> tuple[Row, list[Row
 
 def _find_or_join(
     connection: sa.Connection,
-    row: Row,
-    volume: Row,
-    holders: Sequence[Row],
+    row: AttachmentRow,
+    volume: LockedVolumeRow,
+    holders: Sequence[AttachmentRow],
     denied_rule: str | None,
     first: session.Precondition | None,
-) -> Row | None:
+) -> AttachmentRow | None:
     """Return a duplicate; else allow one more attachment beside the existing ones, or raise an
     error that names the holders.
 
@@ -158,9 +166,10 @@ def _find_or_join(
     return duplicate
 
 
-def _insert(connection: sa.Connection, row: Row) -> None:
-    if row.get("agent") is not None:
-        agents.lock_for_share(connection, row["agent"])
+def _insert(connection: sa.Connection, row: AttachmentRow) -> None:
+    agent = row.get("agent")
+    if agent is not None:
+        agents.lock_for_share(connection, agent)
     attachment_rows.insert(connection, row)
 
 
@@ -176,7 +185,7 @@ class Preview(NamedTuple):
     mode: str | None
     refusal: exception.AttachdError | None
     is_duplicate: bool
-    holders: list[Row]
+    holders: list[AttachmentRow]
 
 
 @retried
@@ -260,7 +269,7 @@ def transition(
 
 @retried
 def transition_without_volume(
-    row: Row,
+    row: AttachmentRow,
     event: Event,
     values: Mapping[str, Any],
     generation: int,
@@ -279,7 +288,7 @@ def transition_without_volume(
         if lease:
             leases.release_with_result(connection, lease)
         attachment_rows.compare_and_swap(
-            connection, {**row, **_UNREAD}, event, dict(values), generation
+            connection, {**row, "state": _UNREAD}, event, dict(values), generation
         )
     if lease:
         leases.confirm(lease, {}, ended=True)
@@ -337,7 +346,7 @@ class Outcome(NamedTuple):
     :ivar attributed: makes the thread's request and operation those of the work
     """
 
-    row: Row
+    row: AttachmentRow
     event: Event
     values: Mapping[str, Any]
     attributed: Callable[[], AbstractContextManager[None]]
@@ -371,7 +380,7 @@ def finish_together(
                 )
             if outcome.event is Event.REVOKED:
                 rows.remove(transitioned.attachment)
-            return transitioned._replace(volume=dict(volume))
+            return transitioned._replace(volume=volume.copy())
 
         with events.inserted_together(connection):
             transitioned = [_caught(functools.partial(finish, outcome)) for outcome in outcomes]
@@ -382,7 +391,7 @@ def finish_together(
     return transitioned
 
 
-def _find(rows: Sequence[Row], attachment_id: str) -> Row:
+def _find(rows: Sequence[AttachmentRow], attachment_id: str) -> AttachmentRow:
     row = next((row for row in rows if row["id"] == attachment_id), None)
     if row is None:
         raise exception.AttachmentNotFound(attachment_id=attachment_id)
@@ -397,7 +406,18 @@ def _caught(transition_one: Callable[[], Transitioned]) -> Transitioned | Except
         return error
 
 
-def complete(row: Row) -> None:
+class CompletedRow(TypedDict):
+    """What the event of a completed attachment needs of it."""
+
+    id: str
+    project_id: str
+    volume_id: str
+    kind: str
+    host: str | None
+    instance_uuid: str | None
+
+
+def complete(row: CompletedRow) -> None:
     """Move an attachment along COMPLETE, and its volume with it, without reading either.
 
     :param row: as it was read; its state may have changed since
@@ -410,11 +430,11 @@ def complete(row: Row) -> None:
 
 
 @retried
-def _complete_first(row: Row) -> None:
+def _complete_first(row: CompletedRow) -> None:
     with session.writer() as connection:
         params = {"match_id": row["volume_id"], "updated_at": models.now()}
         statements.SET_VOLUME_ATTACHED.execute(connection, params)
-        unread = {**row, **_UNREAD}
+        unread: Any = {**row, "state": _UNREAD}
         attachment_rows.compare_and_swap(
             connection, unread, Event.COMPLETE, {}, None, statements.COMPLETE_FIRST
         )
@@ -455,7 +475,8 @@ class _VolumeChanged(Exception):
 
 @retried
 def _finish_unchanged(started: Transitioned, lease: Lease) -> Transitioned:
-    volume, row = dict(started.volume), dict(started.attachment)
+    volume: Any = started.volume.copy()
+    row = started.attachment.copy()
     source = AttachmentState(row["state"])
     changed = attachment_rows.volume_changes(volume, row, source, Event.REVOKED)
     derived = states.derive(states.VolumeState(changed["state"]), ())
@@ -480,12 +501,10 @@ _FINISHED_COLUMNS: Final = (
 
 
 @retried
-def get(attachment_id: str, project_id: str | None) -> Row:
+def get(attachment_id: str, project_id: str | None) -> AttachmentWithVolumeRow:
     """Return one attachment, with columns of its volume.
 
     :param project_id: only if it belongs to this project; None: of any project
-    :returns: the row, and ``volume_host``, ``volume_state``, ``volume_status``,
-        ``volume_multiattach``
     :raises AttachmentNotFound: there is none
     """
     statement, params = statements.GET, {"match_id": attachment_id}
@@ -499,46 +518,46 @@ def get(attachment_id: str, project_id: str | None) -> Row:
 
 
 @retried
-def list_of_volumes(volume_ids: Sequence[str]) -> list[Row]:
+def list_of_volumes(volume_ids: Sequence[str]) -> list[AttachmentRow]:
     """Return all attachments of some volumes, secrets included, oldest first."""
-    return _list(sa.select(_ATTACHMENTS).where(_ATTACHMENTS.c.volume_id.in_(volume_ids)))
+    statement = sa.select(_ATTACHMENTS).where(_ATTACHMENTS.c.volume_id.in_(volume_ids))
+    return _list(statement, AttachmentRow)
 
 
 @retried
-def list_recoverable(backend: str, holder: str) -> list[Row]:
+def list_recoverable(backend: str, holder: str) -> list[RecoverableAttachmentRow]:
     """Return the attachments of ``host@backend`` whose work was interrupted, or has failed with an
     unknown result, oldest first.
 
     :param holder: the process that is going to finish the work; volumes on which another living
         process works are left out
-    :returns: rows as of :func:`get`, with ``orphaned``: whether a dead process worked on the
-        volume
     """
     return _list(
         statements.WITH_VOLUME.add_columns(leases.is_orphaned(holder).label("orphaned")).where(
             _ATTACHMENTS.c.state.in_(_RECOVERABLE),
             models.on_backend(backend),
             leases.is_free(holder),
-        )
+        ),
+        RecoverableAttachmentRow,
     )
 
 
 @retried
-def list_live(backend: str) -> list[Row]:
+def list_live(backend: str) -> list[AttachmentWithVolumeRow]:
     """Return the attachments at ``host@backend`` that a host has access to, or is being given,
     oldest first.
-
-    :returns: rows as of :func:`get`
     """
     return _list(
         statements.WITH_VOLUME.where(
             _ATTACHMENTS.c.state.in_(states.LIVE), models.on_backend(backend)
-        )
+        ),
+        AttachmentWithVolumeRow,
     )
 
 
-def _list(statement: sa.Select[Any]) -> list[Row]:
-    return session.fetch_all(statement.order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id))
+def _list(statement: sa.Select[Any], row_type: type[RowT]) -> list[RowT]:
+    ordered = statement.order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id)
+    return session.fetch_all(ordered, row_type)
 
 
 _VOLUMES = models.volumes
@@ -547,7 +566,7 @@ EXPIRY_BATCH = 100
 """The maximum number of reservations returned at once."""
 
 
-def values_of_failed_connect(row: Row) -> Row:
+def values_of_failed_connect(row: AttachmentRow) -> dict[str, Any]:
     """Return what a row gets when its connect has surely failed: its host has no access.
 
     No mode was decided after all, nor whether a destination of a move is going to write, and the
@@ -561,11 +580,19 @@ def values_of_failed_connect(row: Row) -> Row:
     }
 
 
+class ExpiredRow(TypedDict):
+    """An attachment that was not connected in time."""
+
+    id: str
+    volume_id: str
+    state: str
+
+
 @retried
-def list_expired(backend: str) -> list[Row]:
+def list_expired(backend: str) -> list[ExpiredRow]:
     """Return the attachments at ``host@backend`` that were not connected in time.
 
-    :returns: ``id``, ``volume_id`` and ``state`` of each, in the order of expiry
+    :returns: in the order of expiry
     """
     statement = (
         sa.select(_ATTACHMENTS.c.id, _ATTACHMENTS.c.volume_id, _ATTACHMENTS.c.state)
@@ -578,4 +605,4 @@ def list_expired(backend: str) -> list[Row]:
         .order_by(_ATTACHMENTS.c.expires_at)
         .limit(EXPIRY_BATCH)
     )
-    return session.fetch_all(statement)
+    return session.fetch_all(statement, ExpiredRow)

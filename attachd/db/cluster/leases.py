@@ -10,7 +10,7 @@ lease is acquired its generation is raised: earlier holders cannot write any mor
 
 from collections.abc import Mapping
 import dataclasses
-from typing import Any
+from typing import Any, TypedDict
 
 import sqlalchemy as sa
 
@@ -19,8 +19,8 @@ from attachd.db import models
 from attachd.db.engine import session
 from attachd.db.engine.compiled import CompiledStatement
 from attachd.db.engine.retry import retried
+from attachd.db.row_types import VolumeStateRow
 
-Row = dict[str, Any]
 _VOLUMES = models.volumes
 _MEMBERS = models.members
 
@@ -76,10 +76,17 @@ class Lease:
     generation: int | None = None
 
 
-def acquire(connection: sa.Connection, volume: Mapping[str, Any], lease: Lease) -> Row:
+class LeaseRow(TypedDict):
+    """The lease of a volume."""
+
+    id: str
+    lease_holder: str | None
+    lease_generation: int
+
+
+def acquire(connection: sa.Connection, volume: LeaseRow, lease: Lease) -> dict[str, Any]:
     """Check or acquire a lease, in a transaction that has locked the volume's row.
 
-    :param volume: with the columns of the lease
     :returns: values to store with the volume: the lease, where it was not held before. It is held
         once the transaction is committed: see :func:`confirm`
     :raises LeaseHeld: another process holds it
@@ -134,18 +141,22 @@ def is_held(lease: Lease) -> bool:
     return bool((row["lease_holder"], row["lease_generation"]) == (lease.holder, lease.generation))
 
 
-def _lock(connection: sa.Connection, lease: Lease) -> Row:
+def _lock(connection: sa.Connection, lease: Lease) -> LeaseRow:
     row = connection.execute(_LOCK, {"match_id": lease.volume_id}).one_or_none()
     if row is None:
         raise exception.VolumeNotFound(volume_id=lease.volume_id)
-    return dict(row._mapping)
+    return {
+        "id": row.id,
+        "lease_holder": row.lease_holder,
+        "lease_generation": row.lease_generation,
+    }
 
 
-def check_not_held(connection: sa.Connection, volume: Mapping[str, Any], event: str) -> None:
+def check_not_held(connection: sa.Connection, volume: VolumeStateRow, event: str) -> None:
     """Check that no living process works on a volume, before a caller without the lease changes
     it.
 
-    :param volume: its row, locked, with the columns of the lease and its state
+    :param volume: its row, locked
     :param event: what the caller reports, as in "cannot ..."
     :raises InvalidTransition: a process works on it
     """

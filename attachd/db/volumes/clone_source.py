@@ -5,15 +5,12 @@ A source is locked while its clone is stored, so that it is not being deleted: f
 of the clone keeps it, until the clone has its data.
 """
 
-from typing import Any
-
 import sqlalchemy as sa
 
 from attachd import exception
 from attachd.db import models
 from attachd.states import VolumeState
 
-Row = dict[str, Any]
 _VOLUMES = models.volumes
 _VOLUME_IMAGE_METADATA = models.volume_image_metadata
 
@@ -21,24 +18,22 @@ CLONEABLE_STATUSES = ("available", "in-use")
 """The statuses of volumes that can be cloned."""
 
 
-def check_source(connection: sa.Connection, copy: Row) -> None:
+def check_source(connection: sa.Connection, source_id: str, size_gib: int) -> None:
     """Lock the source of a volume that is about to be stored, and check it.
 
-    :param copy: the new row
+    :param size_gib: of the new volume
     :raises VolumeNotFound: the source does not exist any more
     :raises InvalidVolume: it is in no state to be cloned, or has become larger than its clone
     """
-    statement = sa.select(_VOLUMES.c.status, _VOLUMES.c.size_gib).where(
-        _VOLUMES.c.id == copy["source_volid"]
-    )
+    statement = sa.select(_VOLUMES.c.status, _VOLUMES.c.size_gib).where(_VOLUMES.c.id == source_id)
     source = connection.execute(statement.with_for_update()).one_or_none()
     if source is None:
-        raise exception.VolumeNotFound(volume_id=copy["source_volid"])
+        raise exception.VolumeNotFound(volume_id=source_id)
     if source.status not in CLONEABLE_STATUSES:
-        raise not_cloneable(copy["source_volid"], source.status)
-    if source.size_gib > copy["size_gib"]:
+        raise not_cloneable(source_id, source.status)
+    if source.size_gib > size_gib:
         raise exception.InvalidVolume(
-            reason=f"Volume {copy['source_volid']} has grown to {source.size_gib} GiB meanwhile."
+            reason=f"Volume {source_id} has grown to {source.size_gib} GiB meanwhile."
         )
 
 
@@ -50,15 +45,15 @@ def not_cloneable(volume_id: str, status: str) -> exception.InvalidVolume:
     )
 
 
-def copy_image_metadata(connection: sa.Connection, copy: Row) -> None:
+def copy_image_metadata(connection: sa.Connection, source_id: str, volume_id: str) -> None:
     """Copy the image metadata of the source to a volume that has just been stored."""
     of_source = sa.select(
-        sa.literal(copy["id"]), _VOLUME_IMAGE_METADATA.c.key, _VOLUME_IMAGE_METADATA.c.value
+        sa.literal(volume_id), _VOLUME_IMAGE_METADATA.c.key, _VOLUME_IMAGE_METADATA.c.value
     )
     connection.execute(
         sa.insert(_VOLUME_IMAGE_METADATA).from_select(
             ["volume_id", "key", "value"],
-            of_source.where(_VOLUME_IMAGE_METADATA.c.volume_id == copy["source_volid"]),
+            of_source.where(_VOLUME_IMAGE_METADATA.c.volume_id == source_id),
         )
     )
 

@@ -7,17 +7,17 @@ A page of any size is two statements; with the attachments of its volumes
 
 from collections.abc import Mapping, Sequence
 import datetime
-from typing import Any, NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict
 
 import sqlalchemy as sa
 
 from attachd.db import models
 from attachd.db.engine import paging, session
 from attachd.db.engine.retry import retried
+from attachd.db.row_types import ListedVolumeRow, VolumeWithMetadataRow
 from attachd.db.volumes.store import WITH_TYPE
 from attachd.states import VolumeState
 
-Row = dict[str, Any]
 _VOLUMES = models.volumes
 _VOLUME_METADATA = models.volume_metadata
 _VOLUME_IMAGE_METADATA = models.volume_image_metadata
@@ -83,10 +83,9 @@ class Usage(NamedTuple):
 
 
 @retried
-def page(filters: Filters, page: paging.Page) -> list[Row]:
+def page(filters: Filters, page: paging.Page) -> list[ListedVolumeRow]:
     """Return one page of volumes.
 
-    :returns: rows as of store.get(), with ``image_metadata``, a dict
     :raises MarkerNotFound: there is no such item
     """
     visible = paging.equal(_VOLUMES, filters, ("project_id",))
@@ -94,10 +93,17 @@ def page(filters: Filters, page: paging.Page) -> list[Row]:
     index = paging.order_index(_VOLUMES, filters, page, _SELECTIVE)
     with session.reader() as connection:
         rows = paging.fetch_page(
-            connection, statement, _VOLUMES, visible, page, dict[str, Any], index
+            connection, statement, _VOLUMES, visible, page, VolumeWithMetadataRow, index
         )
         pairs = _pairs(connection, [row["id"] for row in rows])
-    return [{**row, **pairs[row["id"]]} for row in rows]
+    return [
+        {
+            **row,
+            "metadata": pairs[row["id"]]["metadata"],
+            "image_metadata": pairs[row["id"]]["image_metadata"],
+        }
+        for row in rows
+    ]
 
 
 @retried

@@ -6,7 +6,7 @@ Lists are in queries.py, metadata in metadata.py.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import sqlalchemy as sa
 
@@ -18,12 +18,19 @@ from attachd.db.cluster import leases
 from attachd.db.engine import session
 from attachd.db.engine.compiled import CompiledSelect
 from attachd.db.engine.retry import retried
+from attachd.db.engine.session import RowT
+from attachd.db.row_types import (
+    AttachmentRow,
+    DriverVolumeRow,
+    RecoverableVolumeRow,
+    VolumeRow,
+    VolumeWithMetadataRow,
+)
 from attachd.db.secrets import encryption
 from attachd.db.types import store as types
 from attachd.db.volumes import clone_source
 from attachd.states import AttachmentState, Event, VolumeState
 
-Row = dict[str, Any]
 _VOLUMES = models.volumes
 _ATTACHMENTS = models.attachments
 
@@ -47,11 +54,10 @@ _COMPLETION_EVENTS = frozenset(
 
 
 @retried
-def get(volume_id: str, project_id: str | None) -> Row:
+def get(volume_id: str, project_id: str | None) -> VolumeWithMetadataRow:
     """Return one volume, in one statement.
 
     :param project_id: only if it belongs to this project; None: of any project
-    :returns: the row, with ``metadata``, a dict, and ``volume_type_name``
     :raises VolumeNotFound: there is none
     """
     statement, params = _GET, {"match_id": volume_id}
@@ -61,23 +67,24 @@ def get(volume_id: str, project_id: str | None) -> Row:
 
 
 @retried
-def get_for_driver(volume_id: str) -> Row:
+def get_for_driver(volume_id: str) -> DriverVolumeRow:
     """Return one volume of any project, in one statement.
 
-    :returns: as of :func:`get`, with ``type_specs``, the extra specs of its type, and
-        ``back_end_qos``, the limits that its backend enforces; each may be None
+    :returns: with metadata as of :func:`get`
     :raises VolumeNotFound: there is none
     """
     return _get(_GET_FOR_DRIVER, {"match_id": volume_id})
 
 
-def _get(statement: CompiledSelect[Row], params: Row) -> Row:
+def _get(statement: CompiledSelect[RowT], params: Mapping[str, str]) -> RowT:
     with session.reader() as connection:
         rows = statement.fetch_all(connection, params)
     if not rows:
         raise exception.VolumeNotFound(volume_id=params["match_id"])
-    pairs = [(row.pop("key"), row.pop("value")) for row in rows]
-    return {**rows[0], "metadata": {key: value for key, value in pairs if key is not None}}
+    joined: Any = rows  # each with a key and a value of the metadata
+    pairs = [(row.pop("key"), row.pop("value")) for row in joined]
+    joined[0]["metadata"] = {key: value for key, value in pairs if key is not None}
+    return rows[0]
 
 
 @retried
@@ -104,7 +111,7 @@ def transition(
     event: Event,
     values: Mapping[str, Any] | None = None,
     lease: leases.Lease | None = None,
-) -> Row:
+) -> VolumeRow:
     """Take a volume through one transition.
 
     The owner is set here: the volume's backend where the target state needs work, else NULL.
@@ -128,7 +135,7 @@ def transition(
 
 
 @retried
-def extend(volume_id: str, project_id: str, new_size_gib: int) -> Row:
+def extend(volume_id: str, project_id: str, new_size_gib: int) -> VolumeRow:
     """Take a volume to the state in which its backend extends it; see :func:`transition`.
 
     :raises QuotaExceeded: its project has not enough quota
@@ -141,7 +148,9 @@ def extend(volume_id: str, project_id: str, new_size_gib: int) -> Row:
         return _move(connection, row, Event.EXTEND, {"new_size_gib": new_size_gib})
 
 
-def _move(connection: sa.Connection, row: Row, event: Event, values: Mapping[str, Any]) -> Row:
+def _move(
+    connection: sa.Connection, row: VolumeRow, event: Event, values: Mapping[str, Any]
+) -> VolumeRow:
     """Move a volume whose row is locked."""
     allowed = states.VOLUME_TRANSITIONS[event]
     if row["state"] not in allowed.sources:
@@ -162,17 +171,16 @@ def _move(connection: sa.Connection, row: Row, event: Event, values: Mapping[str
     return row
 
 
-def lock(connection: sa.Connection, volume_id: str) -> Row:
+def lock(connection: sa.Connection, volume_id: str) -> VolumeRow:
     """Lock a volume's row until this transaction ends, and return it.
 
     :raises VolumeNotFound: there is none
     """
-    row = connection.execute(
-        sa.select(_VOLUMES).where(_VOLUMES.c.id == volume_id).with_for_update()
-    ).one_or_none()
-    if row is None:
+    statement = sa.select(_VOLUMES).where(_VOLUMES.c.id == volume_id).with_for_update()
+    found = connection.execute(statement).one_or_none()
+    if found is None:
         raise exception.VolumeNotFound(volume_id=volume_id)
-    return dict(row._mapping)
+    return cast("VolumeRow", dict(found._mapping))
 
 
 def _delete(connection: sa.Connection, volume_id: str) -> None:
@@ -182,15 +190,15 @@ def _delete(connection: sa.Connection, volume_id: str) -> None:
 
 def _update_state(
     connection: sa.Connection,
-    row: Row,
+    row: VolumeRow,
     state: VolumeState,
-    attachments: Sequence[Row],
+    attachments: Sequence[AttachmentRow],
     values: Mapping[str, Any],
 ) -> None:
     """Store a volume's state and what follows from it; update ``row``."""
     held = [AttachmentState(item["state"]) for item in attachments]
     pending_detaches = states.remaining_detaches(row["pending_detaches"], held)
-    stored = {
+    stored: Any = {
         **values,
         "state": state.value,
         "pending_detaches": pending_detaches,
@@ -225,7 +233,7 @@ RESET_STATES: Mapping[str, VolumeState] = {
 
 
 @retried
-def reset(volume_id: str, status: str | None, attach_status: str | None) -> Row:
+def reset(volume_id: str, status: str | None, attach_status: str | None) -> VolumeRow:
     """Set a volume's status by hand, unless its attachments contradict it.
 
     No manager recovers work on it: it has no owner afterwards.
@@ -255,14 +263,16 @@ def reset(volume_id: str, status: str | None, attach_status: str | None) -> Row:
                 raise exception.InvalidTransition(
                     kind="Volume", id=volume_id, source=row["state"], event="be reset; unmanage it"
                 )
-            values: Row = {"owner": None, "new_size_gib": None}
+            values: dict[str, Any] = {"owner": None, "new_size_gib": None}
             if state is VolumeState.READY:
                 values["error"] = None
             _update_state(connection, row, state, attachments, values)
     return row
 
 
-def _drop_unverified(connection: sa.Connection, row: Row, attachments: Sequence[Row]) -> list[Row]:
+def _drop_unverified(
+    connection: sa.Connection, row: VolumeRow, attachments: Sequence[AttachmentRow]
+) -> list[AttachmentRow]:
     """Drop what no backend confirms: holds, and detaches that were only begun."""
     row["pending_detaches"] = 0
     held = _ATTACHMENTS.c.state == AttachmentState.HELD
@@ -271,7 +281,7 @@ def _drop_unverified(connection: sa.Connection, row: Row, attachments: Sequence[
 
 
 def _check_requested(
-    name: str, requested: str | None, actual: str, attachments: Sequence[Row]
+    name: str, requested: str | None, actual: str, attachments: Sequence[AttachmentRow]
 ) -> None:
     if requested in {None, actual}:
         return
@@ -287,12 +297,11 @@ def _check_requested(
 
 
 @retried
-def list_recoverable(backend: str, holder: str) -> list[Row]:
+def list_recoverable(backend: str, holder: str) -> list[RecoverableVolumeRow]:
     """Return the volumes that a manager of ``host@backend`` has work to do on, oldest first.
 
     :param holder: the process that is going to do it; volumes on which another living process
         works are left out
-    :returns: rows, with ``orphaned``: whether a dead process worked on it
     """
     statement = (
         sa.select(_VOLUMES, leases.is_orphaned(holder).label("orphaned"))
@@ -301,7 +310,7 @@ def list_recoverable(backend: str, holder: str) -> list[Row]:
         )
         .order_by(_VOLUMES.c.created_at, _VOLUMES.c.id)
     )
-    return session.fetch_all(statement)
+    return session.fetch_all(statement, RecoverableVolumeRow)
 
 
 _VOLUME_METADATA = models.volume_metadata
@@ -317,13 +326,14 @@ _WITH_METADATA = (
     .outerjoin(_VOLUME_METADATA, _VOLUME_METADATA.c.volume_id == _VOLUMES.c.id)
     .where(_VOLUMES.c.id == sa.bindparam("match_id"))
 )
-_GET: Final = CompiledSelect(_WITH_METADATA, dict[str, Any])
+_GET: Final = CompiledSelect(_WITH_METADATA, VolumeWithMetadataRow)
 """One volume, once for each pair of its metadata."""
 _GET_FOR_DRIVER: Final = CompiledSelect(
-    _WITH_METADATA.add_columns(*statements.TYPE_COLUMNS), dict[str, Any]
+    _WITH_METADATA.add_columns(*statements.TYPE_COLUMNS), DriverVolumeRow
 )
 _GET_IN_PROJECT: Final = CompiledSelect(
-    _WITH_METADATA.where(_VOLUMES.c.project_id == sa.bindparam("match_project")), dict[str, Any]
+    _WITH_METADATA.where(_VOLUMES.c.project_id == sa.bindparam("match_project")),
+    VolumeWithMetadataRow,
 )
 
 
@@ -332,7 +342,7 @@ def create(
     values: Mapping[str, Any],
     metadata: Mapping[str, str],
     first: session.Precondition | None = None,
-) -> Row:
+) -> VolumeWithMetadataRow:
     """Store a volume that its backend, ``values["host"]``, is still to create.
 
     :param values: columns; ``state`` may differ from ``creating``. Beside them ``type_specs``, the
@@ -347,7 +357,7 @@ def create(
     """
     own = {key: value for key, value in values.items() if key in _VOLUMES.c}
     state = VolumeState(own.get("state", VolumeState.CREATING))
-    row: Row = {column.name: None for column in _VOLUMES.c} | {
+    row: Any = {column.name: None for column in _VOLUMES.c} | {
         "multiattach": False,
         "shared_targets": True,  # unless its backend reports otherwise
         "bootable": False,
@@ -371,15 +381,17 @@ def create(
         claim = quotas.deltas_of_create(row["volume_type_id"], row["size_gib"])
         quotas.enforce(connection, row["project_id"], claim)
         if row["source_volid"]:
-            clone_source.check_source(connection, row)
+            clone_source.check_source(connection, row["source_volid"], row["size_gib"])
         connection.execute(sa.insert(_VOLUMES).values(row))
         if row["source_volid"]:
-            clone_source.copy_image_metadata(connection, row)
+            clone_source.copy_image_metadata(connection, row["source_volid"], row["id"])
         if metadata:
             pairs = [_metadata_row(row["id"], *pair) for pair in metadata.items()]
             connection.execute(sa.insert(_VOLUME_METADATA), pairs)
-    return {**row, "metadata": dict(metadata), "volume_type_name": values.get("volume_type_name")}
+    row |= {"metadata": dict(metadata), "volume_type_name": values.get("volume_type_name")}
+    created: VolumeWithMetadataRow = row
+    return created
 
 
-def _metadata_row(volume_id: str, key: str, value: str) -> Row:
+def _metadata_row(volume_id: str, key: str, value: str) -> dict[str, str]:
     return {"volume_id": volume_id, "key": key, "value": value}

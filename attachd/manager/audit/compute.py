@@ -20,6 +20,8 @@ from attachd.compute import ComputeReader, Failure, Server, VolumeAttachment
 from attachd.conf import CONF
 from attachd.db import audit as db
 from attachd.db import models
+from attachd.db.audit import ServerAttachmentRow
+from attachd.db.row_types import AttachmentVersion
 from attachd.manager import detach
 from attachd.manager.audit import rules
 from attachd.manager.audit.rules import MEANINGS, REPAIRED, Difference, Finding, Kind
@@ -67,7 +69,7 @@ class _Comparison:
     def __init__(self, reader: ComputeReader) -> None:
         self._reader = reader
         self.servers: dict[str, Server] = {}
-        self.rows: dict[str, list[db.Row]] = {}
+        self.rows: dict[str, list[ServerAttachmentRow]] = {}
         self.result = AuditResult(NAME)
         self._is_over = False
 
@@ -81,7 +83,7 @@ class _Comparison:
         except Failure as failure:
             self._fail("The list of servers is not complete", failure)
         for row in db.list_server_attachments():
-            self.rows.setdefault(row["instance_uuid"], []).append(row)
+            self.rows.setdefault(row["instance_uuid"] or "", []).append(row)
         if any(
             server.is_readable and server.host_names is None for server in self.servers.values()
         ):
@@ -140,7 +142,7 @@ class _Comparison:
                 text = "Compute has listed it, and now says that there is no such server."
                 raise Failure(text, is_final=False)
             for row in filter(_is_settled, rows):
-                yield _suspicion(Kind.SERVER_GONE, row, _describe_gone(row))
+                yield _suspicion(Kind.SERVER_GONE, server_id, row, _describe_gone(row))
             return
         if not server.is_readable:
             raise Failure("its cell does not answer Compute.", is_final=False)
@@ -178,7 +180,7 @@ def compare(
     return comparison.result
 
 
-def _is_suspect(server: Server, rows: Collection[db.Row]) -> bool:
+def _is_suspect(server: Server, rows: Collection[ServerAttachmentRow]) -> bool:
     """Return whether a server seems to have other volumes than its rows, or another host."""
     if server.is_busy or not server.is_readable:
         return bool(rows) and not server.is_busy
@@ -188,20 +190,20 @@ def _is_suspect(server: Server, rows: Collection[db.Row]) -> bool:
     )
 
 
-def _is_elsewhere(row: db.Row, server: Server) -> bool:
+def _is_elsewhere(row: ServerAttachmentRow, server: Server) -> bool:
     if not (row["host"] and server.host and server.host_names):
         return False
     return not any(host_identity.is_same_name(row["host"], name) for name in server.host_names)
 
 
-def _is_settled(row: db.Row) -> bool:
+def _is_settled(row: ServerAttachmentRow) -> bool:
     """Return whether a request for an attachment can have nothing more to store."""
     is_old = db.seconds_unchanged(row) > CONF.rpc.attach_timeout
     return is_old and row["state"] not in _IN_PROGRESS
 
 
 def _compare_row(
-    row: db.Row, server: Server, listed: Sequence[VolumeAttachment]
+    row: ServerAttachmentRow, server: Server, listed: Sequence[VolumeAttachment]
 ) -> Iterator[_Suspicion]:
     by_volume = {item.volume_id: item for item in listed}
     by_id = {item.attachment_id: item for item in listed}
@@ -210,20 +212,20 @@ def _compare_row(
     subject = f"{_subject(row)} of server {server.id}"
     if named is not None and named.volume_id != row["volume_id"]:
         text = f"{subject}: Compute lists it with volume {named.volume_id}."
-        yield _suspicion(Kind.WRONG_SERVER, row, text)
+        yield _suspicion(Kind.WRONG_SERVER, server.id, row, text)
     elif current is None:
         text = f"{subject}: Compute lists no such volume of the server."
-        yield _suspicion(Kind.UNLISTED_ATTACHMENT, row, text)
+        yield _suspicion(Kind.UNLISTED_ATTACHMENT, server.id, row, text)
     elif current.attachment_id not in {None, row["id"]}:
         text = f"{subject}: Compute lists attachment {current.attachment_id} instead."
-        yield _suspicion(Kind.UNLISTED_ATTACHMENT, row, text)
+        yield _suspicion(Kind.UNLISTED_ATTACHMENT, server.id, row, text)
     elif _is_elsewhere(row, server):
         text = f"{subject}: Compute has the server on host {server.host}."
-        yield _suspicion(Kind.WRONG_HOST, row, text)
+        yield _suspicion(Kind.WRONG_HOST, server.id, row, text)
 
 
 def _find_unknown(
-    server_id: str, rows: Sequence[db.Row], listed: Iterable[VolumeAttachment]
+    server_id: str, rows: Sequence[ServerAttachmentRow], listed: Iterable[VolumeAttachment]
 ) -> Iterator[_Suspicion]:
     """Find what Compute lists without an attachment of this server."""
     ids, volume_ids = ({row[name] for row in rows} for name in ("id", "volume_id"))
@@ -240,23 +242,22 @@ def _find_unknown(
         elif row["instance_uuid"] != server_id:
             owner = f"server {row['instance_uuid']}" if row["instance_uuid"] else "no server"
             text = f"{_subject(row)} of {owner}: Compute lists it of server {server_id}."
-            suspicion = _suspicion(Kind.WRONG_SERVER, row, text)
-            yield suspicion._replace(server_id=server_id)
+            yield _suspicion(Kind.WRONG_SERVER, server_id, row, text)
 
 
-def _describe_gone(row: db.Row) -> str:
+def _describe_gone(row: ServerAttachmentRow) -> str:
     return f"{_subject(row)}: Compute has no server {row['instance_uuid']}."
 
 
-def _subject(row: db.Row) -> str:
+def _subject(row: ServerAttachmentRow) -> str:
     """Return a name that tells people what there is to look at."""
     status = AttachmentState(row["state"]).wire
     return f"Attachment {row['id']} ({status}, host {row['host']}, project {row['project_id']})"
 
 
-def _suspicion(kind: Kind, row: db.Row, text: str) -> _Suspicion:
+def _suspicion(kind: Kind, server_id: str, row: ServerAttachmentRow, text: str) -> _Suspicion:
     version = _Version(row["id"], row["state"], row["generation"])
-    return _Suspicion(row["instance_uuid"], row["volume_id"], (kind, text), version)
+    return _Suspicion(server_id, row["volume_id"], (kind, text), version)
 
 
 def _repair(version: _Version, backends: Mapping[str, Backend], *, is_ours: bool) -> str:
@@ -269,8 +270,14 @@ def _repair(version: _Version, backends: Mapping[str, Backend], *, is_ours: bool
         return f"Kept: repeat this with the managers of {row['volume_host']}."
     if reason := _reason_to_keep(row, is_ours=is_ours):
         return f"Kept: {reason}, delete the attachment through the Block Storage API."
+    seen: AttachmentVersion = {
+        "id": row["id"],
+        "volume_id": row["volume_id"],
+        "state": version.state,
+        "generation": version.generation,
+    }
     try:
-        detach.finish_detach(backend, {**row, **version._asdict()})
+        detach.finish_detach(backend, seen)
     except exception.AttachmentNotFound:
         return REPAIRED
     except exception.AttachdError as error:
@@ -278,7 +285,7 @@ def _repair(version: _Version, backends: Mapping[str, Backend], *, is_ours: bool
     return REPAIRED
 
 
-def _reason_to_keep(row: db.Row, *, is_ours: bool) -> str:
+def _reason_to_keep(row: ServerAttachmentRow, *, is_ours: bool) -> str:
     """Return why the answer of Compute does not suffice to delete an attachment; "": it does."""
     if not is_ours:
         return "Compute has no volume of this database. If it is the right Compute"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from attachd.conf import CONF
 from attachd.db import audit as db
 from attachd.db.agents import store as agents
-from attachd.db.row_types import AgentRow
+from attachd.db.row_types import AgentRow, AttachmentRow
 from attachd.manager.audit.rules import MEANINGS, Difference, Finding, Kind
 from attachd.manager.backends import Backend
 from attachd.states import AttachmentState
@@ -82,7 +82,7 @@ def _suspicions(backend: Backend, reports: Iterable[AgentRow]) -> Iterator[_Susp
         devices = {device["attachment_id"]: device for device in report["devices"] or ()}
         for row in rows.values():
             if row["agent"] == host and row["state"] == AttachmentState.ATTACHED:
-                yield from _missing(row, devices.get(row["id"]))
+                yield from _missing(host, row, devices.get(row["id"]))
         for attachment_id, device in devices.items():
             if attachment_id not in rows and device["path"] and device["volume_id"] in volumes:
                 text = f"Host {host} has {device['path']} of attachment {attachment_id}."
@@ -90,11 +90,11 @@ def _suspicions(backend: Backend, reports: Iterable[AgentRow]) -> Iterator[_Susp
                 yield _Suspicion(host, device["volume_id"], finding, None)
 
 
-def _missing(row: db.Row, device: dict[str, Any] | None) -> Iterator[_Suspicion]:
+def _missing(host: str, row: AttachmentRow, device: dict[str, Any] | None) -> Iterator[_Suspicion]:
     if device is None or device["path"] is None:
-        text = f"Host {row['agent']} has no device of attachment {row['id']}."
+        text = f"Host {host} has no device of attachment {row['id']}."
         finding = Kind.MISSING_DEVICE, text
-        yield _Suspicion(row["agent"], row["volume_id"], finding, row["updated_at"])
+        yield _Suspicion(host, row["volume_id"], finding, row["updated_at"])
 
 
 def _silent_since(before: Mapping[str, datetime.datetime | None]) -> set[str]:

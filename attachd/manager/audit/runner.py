@@ -16,6 +16,7 @@ from attachd import exception, states
 from attachd.conf import CONF
 from attachd.db import audit as db
 from attachd.db import host_fences
+from attachd.db.row_types import AttachmentRow, DriverVolumeRow
 from attachd.drivers.abilities import Audit, Evict
 from attachd.drivers.base import AccessMode, BackendExport, Export, VolumeRef
 from attachd.manager import backends, flow_runner
@@ -76,8 +77,8 @@ class _Snapshot:
     """
 
     volume_id: str
-    row: db.Row | None
-    attachments: Sequence[db.Row]
+    row: DriverVolumeRow | None
+    attachments: Sequence[AttachmentRow]
     exported: Sequence[BackendExport]
     size: int | None
     status: tuple[VolumeStatus, VolumeStatus] | None = None
@@ -186,7 +187,7 @@ def _suspects(backend: Backend) -> list[str]:
         exported.setdefault(export.volume_id, []).append(export)
     stored = driver.list_volumes()
     known = {row["id"]: row for row in db.list_volumes(backend.host)}
-    attached: dict[str, list[db.Row]] = {}
+    attached: dict[str, list[AttachmentRow]] = {}
     for row in db.list_attachments(backend.host):
         attached.setdefault(row["volume_id"], []).append(row)
     living = db.list_living_ids()
@@ -203,7 +204,9 @@ def _suspects(backend: Backend) -> list[str]:
     ]
 
 
-def _status(row: db.Row, rows: Iterable[db.Row]) -> tuple[VolumeStatus, VolumeStatus]:
+def _status(
+    row: DriverVolumeRow, rows: Iterable[AttachmentRow]
+) -> tuple[VolumeStatus, VolumeStatus]:
     return db.compute_statuses(row, [AttachmentState(attachment["state"]) for attachment in rows])[
         :2
     ]
@@ -276,12 +279,12 @@ def _find(backend: Backend, snapshot: _Snapshot) -> Iterator[Finding]:
     yield from _compare_status(snapshot.status)
 
 
-def _is_here(backend: Backend, row: db.Row) -> bool:
-    host: str = row["host"] or ""
+def _is_here(backend: Backend, row: DriverVolumeRow) -> bool:
+    host = row["host"] or ""
     return host.partition("#")[0] == backend.host
 
 
-def _compare_data(row: db.Row, size: int | None) -> Iterator[Finding]:
+def _compare_data(row: DriverVolumeRow, size: int | None) -> Iterator[Finding]:
     state = VolumeState(row["state"])
     if state not in _WITH_DATA:
         return
@@ -308,7 +311,7 @@ def _is_abandoned(snapshot: _Snapshot, living: set[str]) -> bool:
     if holder is not None:
         return holder not in living
     # A message may still be in the queue.
-    rows = [snapshot.row, *snapshot.attachments]
+    rows: list[DriverVolumeRow | AttachmentRow] = [snapshot.row, *snapshot.attachments]
     return bool(min(db.seconds_unchanged(row) for row in rows) > CONF.rpc.attach_timeout)
 
 

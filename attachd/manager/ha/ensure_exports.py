@@ -9,6 +9,7 @@ from oslo_log import log
 from attachd import exception
 from attachd.db import host_fences
 from attachd.db.attachments import store as attachments_db
+from attachd.db.row_types import AttachmentRow
 from attachd.db.volumes import store as volumes_db
 from attachd.manager import backends, telemetry
 from attachd.manager.backends import Backend
@@ -26,7 +27,7 @@ class EnsureExportsTask(PeriodicTask):
         super().__init__(backend)
         self._backoff = Backoff()
         self._boot_id: str | None = None
-        self._pending: list[attachments_db.Row] = []
+        self._pending: Sequence[AttachmentRow] = ()
 
     def run_once(self) -> None:
         """Find out whether the backend was restarted, and grant what it has lost."""
@@ -53,8 +54,8 @@ class EnsureExportsTask(PeriodicTask):
 
 
 def ensure_exports(
-    backend: Backend, rows: Sequence[attachments_db.Row], backoff: Backoff
-) -> list[attachments_db.Row]:
+    backend: Backend, rows: Sequence[AttachmentRow], backoff: Backoff
+) -> list[AttachmentRow]:
     """Grant attachments again after the backend was restarted.
 
     :param rows: of live attachments
@@ -72,7 +73,7 @@ def ensure_exports(
     return remaining
 
 
-def grant_again(backend: Backend, row: attachments_db.Row) -> None:
+def grant_again(backend: Backend, row: AttachmentRow) -> None:
     """Grant an attachment that the backend has lost; its row stays as it is.
 
     :param row: of a live attachment, as it was read some time ago

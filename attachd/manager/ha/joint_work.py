@@ -27,7 +27,8 @@ from attachd import exception, host_identity
 from attachd.conf import CONF
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import store as db
-from attachd.db.attachments.rows import Guard, LockedVolume, Row, Transitioned
+from attachd.db.attachments.rows import Guard, LockedVolume, Transitioned
+from attachd.db.row_types import AttachmentRow
 from attachd.host_identity import host_key
 from attachd.manager.ha.volume_lease import VolumeLease
 from attachd.states import AttachmentKind, Event
@@ -82,7 +83,7 @@ class VolumeWork(Protocol):
     def record_revoked(self) -> Transitioned:
         """Remove the attachment, and end the work; raises as db.transition()."""
 
-    def others(self) -> list[Row]:
+    def others(self) -> list[AttachmentRow]:
         """Return the other rows whose hosts keep their access if that of this one is revoked."""
 
 
@@ -106,7 +107,7 @@ class WorkAlone:
         """Remove the attachment."""
         return db.finish_disconnect(self.transitioned, self.lease.token)
 
-    def others(self) -> list[Row]:
+    def others(self) -> list[AttachmentRow]:
         """Return the other rows as they were at the first transition."""
         return self.transitioned.others
 
@@ -408,7 +409,8 @@ def _guards(members: Sequence[_Member]) -> list[tuple[_Member, Guard]]:
             if member is members[0]:
                 hosts.clear()  # The transaction may be repeated.
             values = member.begin.guard(locked)
-            keys = _host_keys({**locked.attachment, **values})
+            admitted: Any = {**locked.attachment, **values}
+            keys = _host_keys(admitted)
             if not keys or keys & hosts or _has_connections(locked):
                 raise _Postponed
             hosts.update(keys)
@@ -419,7 +421,7 @@ def _guards(members: Sequence[_Member]) -> list[tuple[_Member, Guard]]:
     return [(member, guard_of(member)) for member in members]
 
 
-def _host_keys(row: Row) -> set[str]:
+def _host_keys(row: AttachmentRow) -> set[str]:
     """Return the names by which a backend may know the host of a row."""
     identity = host_identity.of_row(row)
     return {*identity.identifiers, *([identity.name.lower()] if identity.name else [])}
@@ -457,7 +459,7 @@ class _JointWork:
         outcome = db.Outcome(row, event, values, _attribution())
         return self._group.store(self._member, outcome)
 
-    def others(self) -> list[Row]:
+    def others(self) -> list[AttachmentRow]:
         """Return the rows of the others, as soon as the driver has answered to all."""
         failed = self._group.wait_for_failed(self._member)
         return [row for row in self.transitioned.others if row["id"] not in failed]

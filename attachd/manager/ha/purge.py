@@ -55,7 +55,7 @@ def expire_attachments(backend: Backend) -> int:
     return removed
 
 
-def _expire_failed(backend: Backend, row: db.Row) -> bool:
+def _expire_failed(backend: Backend, row: db.ExpiredRow) -> bool:
     """Remove an attachment whose connect has failed, as a client would."""
     try:
         detach.detach(backend, row["id"], row["volume_id"], {AttachmentState.CONNECT_FAILED})
@@ -66,7 +66,7 @@ def _expire_failed(backend: Backend, row: db.Row) -> bool:
     return True
 
 
-def _expire_reservation(backend: Backend, row: db.Row) -> bool:
+def _expire_reservation(backend: Backend, row: db.ExpiredRow) -> bool:
     """Remove a reservation, which is a row only: the backend does not know of it."""
     try:
         transitioned = db.transition(

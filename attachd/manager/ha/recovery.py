@@ -7,10 +7,10 @@ under the same lease: the work of a living process is left to it, and that of a 
 taken over with its lease.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 import datetime
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from oslo_log import log
 
@@ -18,6 +18,12 @@ from attachd import exception
 from attachd.db import models
 from attachd.db.attachments import moves as moves_db
 from attachd.db.attachments import store as attachments_db
+from attachd.db.row_types import (
+    AttachmentRow,
+    RecoverableAttachmentRow,
+    RecoverableVolumeRow,
+    VolumeRow,
+)
 from attachd.db.volumes import store as volumes_db
 from attachd.manager import attach, detach, moves, notify, telemetry, volumes
 from attachd.manager.backends import Backend
@@ -75,7 +81,7 @@ class PendingWork(NamedTuple):
     """
 
     volume_id: str
-    row: Mapping[str, Any]
+    row: RecoverableAttachmentRow | RecoverableVolumeRow
     run: Callable[[], object]
 
     @property
@@ -126,9 +132,8 @@ def recover_stale(backend: Backend, backoff: Backoff) -> int:
     return remaining
 
 
-def _last_change(row: Mapping[str, Any]) -> datetime.datetime:
-    changed_at: datetime.datetime = row["updated_at"] or row["created_at"]
-    return changed_at
+def _last_change(row: RecoverableAttachmentRow | RecoverableVolumeRow) -> datetime.datetime:
+    return row["updated_at"] or row["created_at"]
 
 
 def _recover(backend: Backend, pending: Iterable[PendingWork], backoff: Backoff) -> int:
@@ -174,7 +179,7 @@ def _pending(backend: Backend, backoff: Backoff) -> list[PendingWork]:
     return pending
 
 
-def _volume_work(backend: Backend, row: volumes_db.Row) -> Callable[[], object]:
+def _volume_work(backend: Backend, row: VolumeRow) -> Callable[[], object]:
     create = volumes.create if row["source_volid"] is None else volumes.copy
     work: dict[str, Callable[[], object]] = {
         VolumeState.CREATING: lambda: create(backend, row["id"]),
@@ -187,15 +192,15 @@ def _volume_work(backend: Backend, row: volumes_db.Row) -> Callable[[], object]:
     return work[row["state"]]
 
 
-def _attachment_work(backend: Backend, row: attachments_db.Row) -> Callable[[], object]:
+def _attachment_work(backend: Backend, row: AttachmentRow) -> Callable[[], object]:
     finish = {
         AttachmentState.CONNECTING: attach.finish_attach,
         AttachmentState.CONNECT_UNKNOWN: detach.undo_connect,
-    }.get(row["state"], detach.finish_detach)
+    }.get(AttachmentState(row["state"]), detach.finish_detach)
     return functools.partial(finish, backend, row)
 
 
-def _move_work(backend: Backend, row: attachments_db.Row) -> Callable[[], object]:
+def _move_work(backend: Backend, row: AttachmentRow) -> Callable[[], object]:
     return functools.partial(moves.end_move, backend, row["id"], row["volume_id"])
 
 

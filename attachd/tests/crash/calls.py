@@ -13,6 +13,7 @@ import uuid
 
 from attachd import exception
 from attachd.db.attachments import store as attachments
+from attachd.db.row_types import AttachmentRow, VolumeRow
 from attachd.db.volumes import store as volumes
 from attachd.states import VolumeState
 from attachd.tests.crash import client
@@ -93,11 +94,11 @@ class Call:
         if self.volume and self._volume_row() is not None:
             self._request_json("DELETE", f"/volumes/{self.volume}")
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[AttachmentRow]:
         """Return the rows of the volume's attachments."""
         return attachments.list_of_volumes([self.volume])
 
-    def _volume_row(self) -> Row | None:
+    def _volume_row(self) -> VolumeRow | None:
         try:
             return volumes.get(self.volume, None)
         except exception.VolumeNotFound:

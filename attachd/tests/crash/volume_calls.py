@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls for volumes, with the state that each must reach."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from http import client as http
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from oslo_utils import units
 
@@ -90,7 +90,7 @@ class Extend(Call):
 
     def wrong(self) -> Iterable[str]:
         """It has the new size, and is in use as before."""
-        row = self._volume_row() or {}
+        row: Mapping[str, Any] = self._volume_row() or {}
         yield from self._differs("size", 2, row.get("size_gib"))
         yield from self._status_differs("in-use")
 
@@ -115,7 +115,7 @@ class Retype(Call):
 
     def wrong(self) -> Iterable[str]:
         """It has the new type."""
-        row = self._volume_row() or {}
+        row: Mapping[str, Any] = self._volume_row() or {}
         yield from self._differs(
             "type", self.deployment.type_id("other"), row.get("volume_type_id")
         )
