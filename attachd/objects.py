@@ -19,6 +19,7 @@ from attachd.context import RequestContext
 from attachd.db.attachments import store as attachments_db
 from attachd.db.attachments.connect_rules import READONLY
 from attachd.db.idempotency_keys import IdempotencyClaim
+from attachd.db.row_types import AttachmentRow
 from attachd.db.secrets import encryption
 from attachd.db.volumes import store as volumes_db
 
@@ -418,10 +419,10 @@ _EMPTY: dict[str, Any] = dict.fromkeys(
 _BACKENDS: Final = uuid.UUID("7c6b1a3e-0e0f-4a0b-9d4c-1f7a5f3f4f10")
 
 
-def flat_connection(row: Mapping[str, Any]) -> dict[str, Any]:
+def flat_connection(row: AttachmentRow) -> dict[str, Any]:
     """Return the driver's connection info of an attachment, flat and with defaults.
 
-    :param row: of an attachment with a connection
+    :param row: with a connection
     :returns: as os-brick's connect_volume() takes it, with ``driver_volume_type``; it contains
         secrets
     :raises SecretUnreadable: it cannot be decrypted

@@ -21,6 +21,7 @@ from attachd.api.override import AttachmentRef
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db.attachments import queries as attachment_queries
+from attachd.db.row_types import AttachmentRow
 from attachd.objects import Attachment
 from attachd.states import INACTIVE, WITH_ACCESS, AttachmentState
 
@@ -88,8 +89,9 @@ def _has_no_compute(ctx: RequestContext, request: webob.Request) -> bool:
         return False  # Nova exists but cannot be asked; this matters only for a used volume.
 
 
-def _attachment_ref(row: Mapping[str, Any]) -> AttachmentRef:
-    return AttachmentRef(**{name: row[name] for name in AttachmentRef._fields})
+def _attachment_ref(row: AttachmentRow) -> AttachmentRef:
+    columns: Any = row
+    return AttachmentRef(**{name: columns[name] for name in AttachmentRef._fields})
 
 
 def _check_other_volume(ctx: RequestContext, volume_id: str, attachment_id: str) -> None:

@@ -5,7 +5,7 @@ For operators with a shell and without the API: they change nothing and show no 
 """
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 import datetime
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from attachd.cmd import output
 from attachd.conf import CONF
 from attachd.db import inspect, models
 from attachd.db.cluster import members, services
-from attachd.db.row_types import ServiceRow
+from attachd.db.row_types import AttachmentRow, ServiceRow
 
 Row = dict[str, Any]
 
@@ -117,7 +117,7 @@ def _ago(age: datetime.timedelta | None) -> datetime.datetime | None:
     return None if age is None else models.now() - age
 
 
-def _attachment(row: Mapping[str, Any]) -> Row:
+def _attachment(row: AttachmentRow) -> Row:
     status = states.AttachmentState(row["state"]).wire
     return {**row, "status": status, "changed_at": row["updated_at"] or row["created_at"]}
 

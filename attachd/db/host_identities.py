@@ -7,7 +7,7 @@ until an administrator removes the agent that it was assigned to.  Another host 
 nothing uses, and what only a source has claimed that is less trusted.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 import contextlib
 import datetime
 import enum
@@ -23,7 +23,7 @@ from attachd.db.engine import session
 from attachd.db.engine.compiled import CompiledSelect
 from attachd.db.engine.retry import retried
 from attachd.db.row_types import AttachmentRow, HostIdentityRow
-from attachd.host_identity import HostIdentity
+from attachd.host_identity import Connector, HostIdentity
 from attachd.states import CONNECTOR_FIXED
 
 _IDENTITIES = models.host_identities
@@ -89,7 +89,8 @@ def admit(row: AttachmentRow) -> None:
     :raises HostFenced: the host is fenced or drained, under this or another name
     :raises InitiatorTaken: it names an initiator of another host
     """
-    identity, source = host_identity.of_row(row), _source(row)
+    identity = host_identity.of_row(row)
+    source = get_source(row.get("agent"), by_service=row.get("by_service"))
     with session.reader() as connection:
         owners, closed = _read(connection, identity)
         if closed or _foreign(owners, identity):
@@ -98,21 +99,22 @@ def admit(row: AttachmentRow) -> None:
         claim(identity, source)
 
 
-def _source(row: Mapping[str, Any]) -> Source:
-    if row.get("agent"):
+def get_source(agent: str | None, *, by_service: bool | None) -> Source:
+    """Return who has named the host of an attachment, by these columns of it."""
+    if agent:
         return Source.AGENT
-    return Source.SERVICE if row.get("by_service") else Source.CONNECTOR
+    return Source.SERVICE if by_service else Source.CONNECTOR
 
 
 @retried
-def check(row: Mapping[str, Any], former_host: str | None = None) -> None:
+def check(connector: Connector, source: Source, former_host: str | None = None) -> None:
     """Check as :func:`admit`, and store nothing.
 
-    :param row: of an attachment that is to be made: connector, agent and by_service
+    :param connector: of an attachment that is to be made
     :param former_host: whose access ends before; what it has may become this host's
     :raises HostFenced, InitiatorTaken: as :func:`admit`
     """
-    identity, source = host_identity.of_connector(row["connector"]), _source(row)
+    identity = host_identity.of_connector(connector)
     with session.reader() as connection:
         owners, closed = _read(connection, identity)
         foreign = _foreign(owners, identity)

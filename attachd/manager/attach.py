@@ -89,7 +89,10 @@ def check(
     if preview.refusal is not None:
         raise preview.refusal
     if not preview.is_duplicate:
-        host_identities.check({**values, "connector": connector})
+        source = host_identities.get_source(
+            values.get("agent"), by_service=values.get("by_service")
+        )
+        host_identities.check(connector, source)
     if preview.mode is not None and not preview.is_duplicate:
         backend.driver.check_access_mode(cast(AccessMode, preview.mode))
     return preview.mode

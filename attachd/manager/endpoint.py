@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The RPC endpoint of one backend: the server of rpc/manager_api.py."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import oslo_messaging as messaging
 
 from attachd.context import RequestContext
 from attachd.db.attachments.legacy import Creator
+from attachd.db.row_types import AttachmentRow
 from attachd.db.secrets import encryption
 from attachd.db.secrets.encryption import Encrypted
 from attachd.manager import attach, detach, legacy_connections, volumes
@@ -223,9 +224,10 @@ class Endpoint(_VolumeMethods):
         return log_levels.current(prefix)
 
 
-def _remaining(rows: Iterable[Mapping[str, Any]]) -> list[Attachment]:
+def _remaining(rows: Iterable[AttachmentRow]) -> list[Attachment]:
     return [Attachment.from_row(None, _shown(row)) for row in rows]
 
 
-def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: row[name] for name in _REMAINING_COLUMNS}
+def _shown(row: AttachmentRow) -> dict[str, Any]:
+    columns: Any = row
+    return {name: columns[name] for name in _REMAINING_COLUMNS}

@@ -18,13 +18,12 @@ from attachd import context, exception, notifications
 from attachd.conf import CONF
 from attachd.db import messages as messages_db
 from attachd.db.attachments.rows import Transitioned
+from attachd.db.row_types import AttachmentRow, DriverVolumeRow, VolumeRow
 from attachd.manager.backends import Backend
 from attachd.rpc import agent_api
 from attachd.states import VISIBLE_KINDS, WITH_ACCESS, AttachmentState, Event
 
 LOG = log.getLogger(__name__)
-
-Row = Mapping[str, Any]
 
 _ACTIONS: Final[Mapping[Event, tuple[str, str]]] = MappingProxyType(
     {
@@ -43,11 +42,14 @@ _ACTIONS: Final[Mapping[Event, tuple[str, str]]] = MappingProxyType(
 
 
 def volume_event(
-    backend: Backend, event: str, row: Row, attachments: Iterable[Row] = (), **changed: Any
+    backend: Backend,
+    event: str,
+    row: DriverVolumeRow,
+    attachments: Iterable[AttachmentRow] = (),
+    **changed: Any,
 ) -> None:
     """Send a notification about a volume.
 
-    :param row: all of it, as of db.volumes.get()
     :param changed: columns whose values have changed since
     """
     # The host of a new volume includes the pool.
@@ -69,7 +71,7 @@ def attachment_removed_event(backend: Backend, event: str, transitioned: Transit
 
 
 def _attachment_event(
-    backend: Backend, event: str, transitioned: Transitioned, attachments: Iterable[Row]
+    backend: Backend, event: str, transitioned: Transitioned, attachments: Iterable[AttachmentRow]
 ) -> None:
     # A row of another kind belongs to an attachment, which has notifications of its own.
     if transitioned.attachment["kind"] in VISIBLE_KINDS:
@@ -82,24 +84,24 @@ def flush() -> None:
     notifications.flush()
 
 
-def volume_message(row: Row, event: Event, cause: Exception) -> None:
+def volume_message(row: VolumeRow, event: Event, cause: Exception) -> None:
     """Store a message to the user of a volume about a failed operation."""
     _failure_message(row["id"], row["project_id"], event, cause)
 
 
-def attachment_message(row: Row, event: Event, cause: Exception) -> None:
+def attachment_message(row: AttachmentRow, event: Event, cause: Exception) -> None:
     """Store a message to the user of an attachment about a failed operation."""
     _failure_message(row["volume_id"], row["project_id"], event, cause)
 
 
-def force_detach_message(row: Row, user_id: str | None) -> None:
+def force_detach_message(row: AttachmentRow, user_id: str | None) -> None:
     """Store a message to the user of an attachment that another user deletes it by force."""
     details = {"user_id": user_id, "attachment_id": row["id"]}
     action, detail = messages_db.DISCONNECT, messages_db.FORCED
     _store_message(row["volume_id"], row["project_id"], action, detail, details)
 
 
-def expiry_message(row: Row) -> None:
+def expiry_message(row: AttachmentRow) -> None:
     """Store a message to the user of a reservation that it has expired."""
     details = {"attachment_id": row["id"]}
     action, detail = messages_db.RESERVE, messages_db.EXPIRED
@@ -130,7 +132,7 @@ def _store_message(
         LOG.exception("Volume %s: storing a message to its user failed", volume_id)
 
 
-def request_reconcile(rows: Iterable[Row]) -> None:
+def request_reconcile(rows: Iterable[AttachmentRow]) -> None:
     """Ask the agents of these attachments to reconcile those that may have a device."""
     for row in rows:
         if row["agent"] is not None and AttachmentState(row["state"]) in WITH_ACCESS:

@@ -14,10 +14,9 @@ from typing import Any, Final
 from attachd import exception, states
 from attachd.conf import CONF
 from attachd.db.attachments import queries as attachment_queries
+from attachd.db.row_types import AttachmentRow, VolumeWithMetadataRow
 from attachd.db.volumes import store as db
 from attachd.notifications import sender
-
-Row = Mapping[str, Any]
 
 COLUMNS: Final = (
     "project_id", "host", "user_id", "availability_zone", "volume_type_id", "name",
@@ -42,7 +41,7 @@ ATTACHMENT_COLUMNS: Final = (*_ATTACHMENT.values(), "state")
 """Columns of an attachment in a payload."""
 
 _MAX_REMEMBERED: Final = 1000
-_recent: OrderedDict[str, Row] = OrderedDict()
+_recent: OrderedDict[str, VolumeWithMetadataRow] = OrderedDict()
 """Last read rows of volumes, for those that are deleted; used only in the sender's thread."""
 
 
@@ -50,7 +49,7 @@ def volume(
     event: str,
     volume_id: str,
     known: Mapping[str, Any] | None = None,
-    attachments: Iterable[Row] | None = None,
+    attachments: Iterable[AttachmentRow] | None = None,
     *,
     host: str | None = None,
     **more: Any,
@@ -78,7 +77,7 @@ def _event(
     event: str,
     volume_id: str,
     known: Mapping[str, Any] | None,
-    attachments: Iterable[Row] | None,
+    attachments: Iterable[AttachmentRow] | None,
     host: str | None,
     more: Mapping[str, Any],
 ) -> sender.Event:
@@ -95,8 +94,8 @@ def _event(
 
 def _payload(
     volume_id: str,
-    known: Row,
-    attachments: Sequence[Row] | None,
+    known: Mapping[str, Any],
+    attachments: Sequence[Mapping[str, Any]] | None,
     more: Mapping[str, Any],
 ) -> dict[str, Any]:
     row = known if len(known) == len(COLUMNS) else {**_read(volume_id), **known}
@@ -124,7 +123,7 @@ def _payload(
     }
 
 
-def _read(volume_id: str) -> Row:
+def _read(volume_id: str) -> Mapping[str, Any]:
     """Return a volume's row; as it was last, where it is gone."""
     try:
         _recent[volume_id] = db.get(volume_id, None)
@@ -136,13 +135,13 @@ def _read(volume_id: str) -> Row:
     return _recent[volume_id]
 
 
-def _attachments(rows: Iterable[Row]) -> list[dict[str, Any]]:
+def _attachments(rows: Iterable[AttachmentRow]) -> list[dict[str, Any]]:
     """Show those that clients know as attachments."""
     whole = states.AttachmentKind.ATTACHMENT
     return [_attachment(row) for row in rows if row.get("kind", whole) in states.VISIBLE_KINDS]
 
 
-def _attachment(row: Row) -> dict[str, Any]:
+def _attachment(row: AttachmentRow) -> dict[str, Any]:
     shown = {key: _plain(row.get(name)) for key, name in _ATTACHMENT.items()}
     state = states.AttachmentState(row["state"])
     return {**shown, "attach_status": state.wire, "detach_time": None}

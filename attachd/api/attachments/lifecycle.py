@@ -399,6 +399,6 @@ def notify_cancelled(attachment: Attachment, remaining: Sequence[AttachmentRow])
     :param remaining: the rows of the volume's other attachments
     """
     before = {"status": attachment.volume_status}
-    given_up = {name: getattr(attachment, name) for name in notifications.ATTACHMENT_COLUMNS}
+    given_up: Any = {name: getattr(attachment, name) for name in notifications.ATTACHMENT_COLUMNS}
     notifications.volume("detach.start", attachment.volume_id, before, [given_up, *remaining])
     notifications.volume("detach.end", attachment.volume_id, attachments=remaining)

@@ -17,6 +17,7 @@ from attachd.context import RequestContext
 from attachd.db import host_identities
 from attachd.db.attachments import events
 from attachd.db.attachments import queries as attachment_queries
+from attachd.db.row_types import AttachmentRow
 from attachd.objects import Attachment, Volume
 from attachd.rpc.manager_api import Fencing
 from attachd.states import AttachmentKind
@@ -94,11 +95,11 @@ def _check_new_host(ctx: RequestContext, requested: Mapping[str, Any], old: Atta
     if agent is not None:
         connector = presence.connector(agent)
     if connector:
-        row = {"connector": connector, "agent": agent, "by_service": ctx.by_service}
-        host_identities.check(row, former_host=old.host)
+        source = host_identities.get_source(agent, by_service=ctx.by_service)
+        host_identities.check(connector, source, former_host=old.host)
 
 
-def _check_alone_on_host(old: Attachment, rows: Sequence[Mapping[str, Any]]) -> None:
+def _check_alone_on_host(old: Attachment, rows: Sequence[AttachmentRow]) -> None:
     """Check that its host has no other attachment of the volume, whose access may be the same."""
     own = next((host_identity.of_row(row) for row in rows if row["id"] == old.id), None)
     others = [

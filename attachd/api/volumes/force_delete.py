@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Deletion of volumes by force: DELETE with ``force`` and the action os-force_delete."""
 
-from collections.abc import Mapping
 import contextlib
-from typing import Any
 
 import webob
 
@@ -13,6 +11,7 @@ from attachd.api.volumes import backend_calls
 from attachd.context import RequestContext
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import store as attachments
+from attachd.db.row_types import AttachmentRow
 from attachd.db.volumes import store as volumes
 from attachd.objects import Attachment, Volume
 from attachd.rpc import manager_api
@@ -54,7 +53,7 @@ def delete(ctx: RequestContext, volume: Volume, request: webob.Request) -> None:
         backend_calls.delete(ctx, volume)
 
 
-def _may_have_device(row: Mapping[str, Any]) -> bool:
+def _may_have_device(row: AttachmentRow) -> bool:
     """Return whether a host has, or may have, a device: an agent reports its device late."""
     state = AttachmentState(row["state"])
     return state is AttachmentState.ATTACHED or (row["agent"] is not None and state in WITH_ACCESS)
@@ -63,7 +62,7 @@ def _may_have_device(row: Mapping[str, Any]) -> bool:
 def _remove_attachment(
     ctx: RequestContext,
     volume: Volume,
-    row: Mapping[str, Any],
+    row: AttachmentRow,
     allowed_states: detach_guard.AllowedStates,
 ) -> None:
     """Release or cancel an attachment without device, or have its host disconnected."""
