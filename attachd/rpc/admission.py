@@ -156,11 +156,7 @@ class Reader:
         :param host: whose queue it was in; STRANGERS: the common one
         :raises Refused: no agent sends that
         """
-        if properties.get("content_type") != _JSON:
-            raise Refused("form")
-        if len(body) > MAX_REPORT_SIZE:
-            raise Refused("size")
-        content = _parse(_decompress(body, properties.get("application_headers")))
+        content = parse(body, properties, MAX_REPORT_SIZE)
         method, arguments = content.get("method"), content.get("args")
         if not isinstance(arguments, dict) or not isinstance(method, str):
             raise Refused("form")
@@ -224,17 +220,30 @@ def _timeout(expiration: object) -> float | None:
     return int(str(expiration)) / 1000 if is_number else None
 
 
-def _decompress(body: bytes, headers: object) -> bytes:
+def parse(body: bytes, properties: Mapping[str, Any], max_size: int) -> dict[str, Any]:
+    """Return the content of a message in an envelope of oslo.messaging.
+
+    :param max_size: bytes of the body, before and after decompression
+    :raises Refused: it has none, or too much
+    """
+    if properties.get("content_type") != _JSON:
+        raise Refused("form")
+    if len(body) > max_size:
+        raise Refused("size")
+    return _parse(_decompress(body, properties.get("application_headers"), max_size))
+
+
+def _decompress(body: bytes, headers: object, max_size: int) -> bytes:
     name = headers.get("compression") if isinstance(headers, dict) else None
     if name is None:
         return body
     if not isinstance(name, str) or name not in _OPEN_STREAM:
         raise Refused("form")
     try:
-        text: bytes = _OPEN_STREAM[name]().decompress(body, MAX_REPORT_SIZE + 1)
+        text: bytes = _OPEN_STREAM[name]().decompress(body, max_size + 1)
     except (OSError, ValueError, EOFError, zlib.error) as error:
         raise Refused("form") from error
-    if len(text) > MAX_REPORT_SIZE:
+    if len(text) > max_size:
         raise Refused("size")
     return text
 

@@ -21,23 +21,21 @@ from typing import Any, Final
 
 from oslo_log import log as logging
 import oslo_messaging as messaging
-from oslo_messaging._drivers import common as rpc_common
 from oslo_messaging.rpc import dispatcher as rpc_dispatcher
 
 from attachd import exception
 from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.rpc import admission, host_queues, path_check, received, transport
+from attachd.rpc import admission, broker, host_queues, path_check, received, transport
+from attachd.rpc.call_client import CallClient, Replies
+from attachd.rpc.fair_dispatch import FairServer
 from attachd.rpc.host_queues import HostQueues, host_topic
-from attachd.rpc.host_server import HostServer, RequestServer
+from attachd.rpc.host_server import HostServer, LocalServer, RequestServer
 
 LOG = logging.getLogger(__name__)
 
 HOST_SERVER: Final = "agent"
 """The name of the server of each host."""
-
-_NAMER: Final = "_get_reply_queue_name"
-"""The method of oslo.messaging's drivers that names the reply queue of a process."""
 
 
 class CastDispatcher(transport.Dispatcher):
@@ -212,8 +210,7 @@ class RegistryClient:
         except path_check.PathCut:
             LOG.debug("Host %s: binding the queue of its calls", self._host)
         try:
-            connection_of = transport.get_agent_transport()._driver._get_connection  # noqa: SLF001
-            host_queues.bind(connection_of, self._host)
+            host_queues.bind(transport.agent_transport_url(), self._host)
             return send(self._own)
         except path_check.PathCut as error:
             cut = error
@@ -243,33 +240,51 @@ def get_registry_client(host: str, timeout: float, version: str) -> RegistryClie
 
 
 def _make_registry_client(host: str, topic: str, timeout: float, version: str) -> RegistryClient:
-    # Not random as by default: the account of a host may declare only queues of known names.
-    # No option sets the name; pinned by tests/unit/rpc/test_agent_transport.py.
-    driver: Any = transport.get_agent_transport()._driver  # noqa: SLF001
-    name = _draw_reply_queue(driver, host)
-    setattr(driver, _NAMER, lambda: name)
     target = messaging.Target(exchange=received.REGISTRY_EXCHANGE, topic=topic, version=version)
-    common = _make_client(target, timeout)
-    if not transport.is_broker_used(transport.agent_transport_url()):
-        return RegistryClient(host, common, None)
+    if not is_probed():
+        return RegistryClient(host, _make_client(target, timeout), None)
     own = target(exchange=host_topic(host), topic=host_queues.queue_name(host))
-    return RegistryClient(host, _make_client(own, timeout), common)
+    return RegistryClient(
+        host, _make_call_client(host, own, timeout), _make_call_client(host, target, timeout)
+    )
 
 
-def _draw_reply_queue(driver: Any, host: str) -> str:
+def _make_call_client(host: str, target: messaging.Target, timeout: float) -> transport.Client:
+    sender: broker.Sender = transport.cached(_make_sender)
+    replies: Replies = transport.cached(_make_replies, host)
+    client = CallClient(sender, replies, target, timeout, transport.Serializer())
+    return transport.Client(client, lambda: None)
+
+
+def _make_sender() -> broker.Sender:
+    sender = broker.Sender(transport.agent_transport_url())
+    transport.at_close(sender.close)
+    return sender
+
+
+def _make_replies(host: str) -> Replies:
+    url = transport.agent_transport_url()
+    replies = Replies(url, functools.partial(_draw_reply_queue, url, host))
+    transport.at_close(replies.stop)
+    return replies
+
+
+def _draw_reply_queue(url: messaging.TransportURL, host: str) -> str:
     """Return a reply queue that no other process reads, such as one at a copy of this machine.
 
-    Of two that read the same queue, each would get answers of the other.
+    Of two that read the same queue, each would get answers of the other.  The names are known, as
+    the account of a host may declare no others.
     """
     names = secrets.SystemRandom().sample(admission.reply_queues(host), admission.REPLY_QUEUES)
-    if not transport.is_broker_used(transport.agent_transport_url()):
-        return names[0]
+    free = (name for name in names if not _is_read(url, name))
+    return next(free, names[0])
+
+
+def _is_read(url: messaging.TransportURL, queue: str) -> bool:
     try:
-        connection_of = driver._get_connection  # noqa: SLF001
-        free = (name for name in names if not host_queues.is_read(connection_of, name))
-        return next(free, names[0])
-    except messaging.MessageDeliveryFailure:
-        return names[0]
+        return host_queues.count_consumers(url, queue) > 0
+    except path_check.PathCut:
+        return False
 
 
 def _make_client(target: messaging.Target, timeout: float | None) -> transport.Client:
@@ -294,14 +309,17 @@ def get_host_server(endpoint: Any, host: str) -> Any:
     """
     topic = host_topic(host)
     target = messaging.Target(exchange=topic, topic=topic, server=HOST_SERVER)
-    connection, probes = transport.get_agent_transport(), path_check.ProbeLog()
-
-    def make() -> RequestServer:
-        return RequestServer(connection, target, CastDispatcher(endpoint), probes)
-
-    if not transport.is_broker_used(transport.agent_transport_url()):
-        return make()
-    return HostServer(make, connection, target, probes)
+    connection, dispatcher = transport.get_agent_transport(), CastDispatcher(endpoint)
+    if not is_probed():
+        return LocalServer(connection, target, dispatcher)
+    url, probes = transport.agent_transport_url(), path_check.ProbeLog()
+    return HostServer(
+        lambda: RequestServer(url, target, dispatcher, probes),
+        connection,
+        target,
+        probes,
+        functools.partial(broker.declare_queue, url, target),
+    )
 
 
 def get_registry_server(
@@ -324,14 +342,16 @@ def get_registry_server(
     )
     connection, probes = transport.get_agent_transport(), path_check.AnsweringProbeLog(answer)
     dispatcher = RegistryDispatcher(endpoint, caller_timeout, probes, queues.drops)
-    reader = admission.Reader(endpoint)
-
-    def make() -> host_queues.CallServer:
-        return host_queues.CallServer(connection, target, dispatcher, reader, queues)
-
     if not is_probed():
-        return make()
-    return path_check.CheckedServer(make, connection, target, probes)
+        return FairServer(connection, target, dispatcher, host_queues.CALLS_PER_HOST)
+    url, reader = transport.agent_transport_url(), admission.Reader(endpoint)
+    return path_check.CheckedServer(
+        lambda: host_queues.CallServer(url, target, dispatcher, reader, queues),
+        connection,
+        target,
+        probes,
+        functools.partial(broker.declare_server, url, target),
+    )
 
 
 def is_probed() -> bool:
@@ -357,28 +377,10 @@ def count_registry_consumers() -> int:
 
     :raises Unavailable: the message queue does not answer, or has no such queue
     """
-    driver: Any = transport.get_agent_transport()._driver  # noqa: SLF001
-    counts: list[int] = []
-    with (
-        _reporting_cuts(),
-        driver._get_connection(  # noqa: SLF001
-            rpc_common.PURPOSE_SEND, retry=path_check.RETRIES
-        ) as context,
-    ):
-        connection = context.connection
-
-        def declare() -> None:
-            # In a channel of its own: an error ends the channel.
-            with connection.connection.channel() as channel:
-                try:
-                    found = channel.queue_declare(received.REGISTRY_TOPIC, passive=True)
-                except connection.connection.channel_errors as error:
-                    raise path_check.PathCut(str(error)) from error
-                counts.append(found.consumer_count)
-
-        with connection._connection_lock:  # noqa: SLF001
-            connection.ensure(declare, retry=path_check.RETRIES)
-    return counts[-1]
+    with _reporting_cuts():
+        return host_queues.count_consumers(
+            transport.agent_transport_url(), received.REGISTRY_TOPIC
+        )
 
 
 @contextlib.contextmanager

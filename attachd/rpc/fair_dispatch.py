@@ -172,6 +172,13 @@ class FairExecutor:
             self._queue.put(call)
             self._use_free_threads()
 
+    def execute(self, function: Callable[[], object]) -> None:
+        """Execute a function in one of the threads, in turn with the messages.
+
+        :raises RuntimeError: the executor was shut down
+        """
+        self.submit(lambda _incoming: _call(function), [_OwnWork()])
+
     def shutdown(self, wait: bool = True) -> None:  # noqa: FBT001, FBT002  as of a thread pool
         """Execute what waits, and end the threads.
 
@@ -290,6 +297,10 @@ def _arguments(message: Mapping[str, Any]) -> Mapping[str, Any]:
     return arguments if isinstance(arguments, Mapping) else {}
 
 
+def _call(function: Callable[[], object]) -> None:
+    function()
+
+
 class _OwnWork:
     """In place of a message: work of the server itself, with a share of its own."""
 
@@ -322,7 +333,7 @@ class FairServer(RPCServer):
         :raises RuntimeError: the server has stopped
         """
         executor: Any = self._work_executor
-        executor.submit(lambda _incoming: function(), [_OwnWork()])
+        executor.execute(function)
 
     def _create_listener(self) -> Any:
         """Return a listener that leaves the messages that arrive after its end to other servers.

@@ -7,26 +7,26 @@ exchange: it can put nothing into the queue of another host, and can neither del
 nor declare it differently.
 
 Managers have one unacknowledged message of each queue at a time.  oslo.messaging acknowledges each
-message when it arrives, so that its option for a prefetch count limits nothing; here that depends
-on the budget of the host.
+message when it arrives, so that its option for a prefetch count limits nothing.  So managers read
+these queues by kombu, and when a message is acknowledged depends on the budget of the host.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable
-import contextlib
 import functools
 import threading
 from typing import Any, Final
+import uuid
 
 from amqp import exceptions as amqp_exceptions  # type: ignore[import-untyped]
-from kombu import entity
+from kombu.connection import Connection
 from oslo_log import log as logging
 import oslo_messaging as messaging
-from oslo_messaging._drivers import amqpdriver, impl_rabbit
-from oslo_messaging._drivers import common as rpc_common
 
-from attachd.rpc import admission, path_check, received
-from attachd.rpc.fair_dispatch import FairServer
+from attachd.rpc import admission, broker, path_check, received
+from attachd.rpc.answers import AnswerSender
+from attachd.rpc.fair_dispatch import place_of_message
+from attachd.rpc.receiver import Incoming, Queue, Receiver, ReceivingServer, SeenIds
 
 LOG = logging.getLogger(__name__)
 
@@ -61,157 +61,74 @@ def queue_name(host: str) -> str:
     return f"{received.REGISTRY_TOPIC}-calls.{host}"
 
 
-class _Consumer(impl_rabbit.Consumer):
-    """Declares the queue of a host, and no exchange: the host may break that one.
-
-    :param receive: takes a received message of amqp
-    """
-
-    def __init__(self, connection: Any, host: str, receive: Callable[[Any], None]) -> None:
-        super().__init__(
-            exchange_name="",
-            queue_name=queue_name(host),
-            routing_key="",
-            type="direct",
-            durable=True,
-            exchange_auto_delete=False,
-            queue_auto_delete=False,
-            callback=None,
-            rabbit_quorum_queue=connection.rabbit_quorum_queue,
-            rabbit_quorum_queue_config=connection.rabbit_quorum_queue_config,
-        )
-        self.queue_arguments |= _LIMITS
-        self._callback = receive  # type: ignore[method-assign]
-
-    def declare(self, conn: Any) -> None:
-        """Declare the queue; one that exists with other properties is used as it is."""
-        queue: Any = entity.Queue(
-            self.queue_name, durable=self.durable, queue_arguments=self.queue_arguments
-        )
-        # In a channel of its own: an error ends the channel.
-        with conn.connection.channel() as channel:
-            try:
-                queue(channel).declare()
-            except amqp_exceptions.PreconditionFailed as error:
-                is_limit = "limit" in str(error)
-                remedy = "raise max-queues" if is_limit else "it has other properties: delete it"
-                LOG.warning("Queue %s is not declared; %s: %s", queue.name, remedy, error)
-        self.queue = queue(conn.channel)
-        self._declared_on = conn.channel
-
-
-class _Operations(amqpdriver.MessageOperationsHandler):
-    """What the thread of a listener does between two messages."""
-
-    def __init__(self, name: str, call: Callable[[], None]) -> None:
-        super().__init__(name)
-        self._call = call
-
-    def process(self) -> None:
-        """Do what waits."""
-        super().process()
-        self._call()
-
-
-class _QuietCache(amqpdriver.ObsoleteReplyQueuesCache):
-    """Reply queues that are missing, without a line of the log for each answer."""
-
-    def _no_reply_log(self, reply_q: str, msg_id: str) -> None:
-        LOG.debug("Reply queue %s is missing; the answer to %s is dropped", reply_q, msg_id)
-
-
 class Intake:
-    """Receives the messages of one listener, as its only callback.
+    """Takes the messages that one receiver gets, and decides when each is acknowledged.
 
-    :param listener: of oslo.messaging, which has not begun to receive
+    :param submit: executes a message when its turn comes
+    :param send: sends an answer; takes reply queue, message id, result and failure
     """
 
-    def __init__(self, listener: Any, reader: admission.Reader, drops: admission.DropLog) -> None:
-        self._listener = listener
-        self._connection = listener.conn.connection
+    def __init__(
+        self,
+        submit: Callable[[Incoming], object],
+        send: Callable[[str, str | None, Any, Any], object],
+        reader: admission.Reader,
+        drops: admission.DropLog,
+    ) -> None:
+        self._submit = submit
+        self._send = send
         self._reader = reader
         self._drops = drops
         self._is_closed = threading.Event()
-        self._hosts: set[str] = set()
+        self._seen = SeenIds()
         self._held: deque[tuple[admission.Budget, Any]] = deque()
-        self._connection.rabbit_qos_prefetch_count = PREFETCH
-        self._connection.channel.basic_qos(0, PREFETCH, False)
-        listener._message_operations_handler = _Operations("agents", self._acknowledge_held)  # noqa: SLF001
-        listener._obsolete_reply_queues = _QuietCache()  # noqa: SLF001
-        for consumer in self._connection._consumers:  # noqa: SLF001
-            budget = admission.Budget(admission.STRANGERS)
-            consumer._callback = functools.partial(self._receive, budget)  # noqa: SLF001
-
-    def add(self, host: str) -> None:
-        """Begin to receive what a host sends; return at once."""
-        if host not in self._hosts:
-            self._hosts.add(host)
-            declare = functools.partial(self._declare, host)
-            self._listener._message_operations_handler.do(declare)  # noqa: SLF001
 
     def close(self) -> None:
         """Leave the messages that arrive from now on to other managers."""
         self._is_closed.set()
 
-    def _declare(self, host: str) -> None:
-        try:
-            receive = functools.partial(self._receive, admission.Budget(host))
-            self._connection.declare_consumer(_Consumer(self._connection, host, receive))
-        except Exception:
-            LOG.exception("Host %s: its queue could not be declared", host)
-            self._hosts.discard(host)
+    def forget(self) -> None:
+        """Acknowledge none of the messages that arrived by a former connection."""
+        self._held.clear()
 
-    def _receive(self, budget: admission.Budget, message: Any) -> None:
+    def receive(self, budget: admission.Budget, message: Any) -> None:
         """Take a message of amqp; acknowledge it if the host may send the next one."""
         if self._is_closed.is_set():
             return
         budget.charge(message.body_size)
         try:
             request = self._reader.read(message.body, message.properties, budget.host)
-            self._check_new(request)
         except admission.Refused as error:
             self._drops.record(budget.host, error.reason)
         else:
-            budget.add_waiting(request.size)
-            self._listener.incoming.append(self._to_incoming(request, budget))
+            if self._seen.add(request.unique_id):
+                budget.add_waiting(request.size)
+                self._submit(self._to_incoming(request, budget))
+            else:
+                self._drops.record(budget.host, "repeated")
         if budget.may_send():
             message.channel.basic_ack(message.delivery_tag)
         else:
             self._held.append((budget, message))
 
-    def _check_new(self, request: admission.Request) -> None:
-        cache = self._listener.msg_id_cache
-        if request.unique_id in cache.prev_msgids:
-            raise admission.Refused("repeated")
-        cache.add(request.unique_id)
-
-    def _to_incoming(self, request: admission.Request, budget: admission.Budget) -> Any:
-        listener = self._listener
-        incoming: Any = amqpdriver.AMQPIncomingMessage(
-            listener,
-            request.context,
-            request.message,
-            request.unique_id,
-            request.message_id,
-            request.reply_q,
-            None,
-            listener._obsolete_reply_queues,  # noqa: SLF001
-            listener._message_operations_handler,  # noqa: SLF001
-        )
+    def _to_incoming(self, request: admission.Request, budget: admission.Budget) -> Incoming:
+        send = None
+        if request.reply_q is not None:
+            send = functools.partial(self._send, request.reply_q, request.message_id)
+        end = functools.partial(budget.remove_waiting, request.size)
+        incoming = Incoming(request.context, request.message, request.reply_q, send, end)
         incoming.share = budget.host
         incoming.sender_timeout = request.timeout
-        incoming.end = functools.partial(budget.remove_waiting, request.size)
         return incoming
 
-    def _acknowledge_held(self) -> None:
+    def acknowledge_held(self) -> None:
+        """Acknowledge the messages of the hosts that may send the next one."""
         for _ in range(len(self._held)):
             budget, message = self._held.popleft()
-            if not budget.may_send() and not self._is_closed.is_set():
-                self._held.append((budget, message))
-                continue
-            # After a new connection, the broker delivers it again.
-            with contextlib.suppress(*self._connection.connection.connection_errors):
+            if budget.may_send():
                 message.channel.basic_ack(message.delivery_tag)
+            else:
+                self._held.append((budget, message))
 
 
 class HostQueues:
@@ -220,26 +137,26 @@ class HostQueues:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._hosts: dict[str, None] = {}
-        self._intakes: list[Intake] = []
+        self._servers: list[CallServer] = []
         self.drops = admission.DropLog()
 
     def serve(self, hosts: Iterable[str]) -> None:
         """Read the queues of these hosts from now on."""
         with self._lock:
             self._hosts |= dict.fromkeys(hosts)
-            for intake in self._intakes:
+            for server in self._servers:
                 for host in self._hosts:
-                    intake.add(host)
+                    server.add(host)
 
-    def join(self, intake: Intake) -> None:
-        """Have a new listener read the queues."""
+    def join(self, server: "CallServer") -> None:
+        """Have a new server read the queues."""
         with self._lock:
-            self._intakes.append(intake)
+            self._servers.append(server)
             for host in self._hosts:
-                intake.add(host)
+                server.add(host)
 
 
-class CallServer(FairServer):
+class CallServer(ReceivingServer):
     """The RPC server for the calls of agents.
 
     :param queues: the hosts whose queues it reads, beside the common queue
@@ -247,43 +164,111 @@ class CallServer(FairServer):
 
     def __init__(
         self,
-        transport: Any,
+        url: messaging.TransportURL,
         target: messaging.Target,
         dispatcher: Any,
         reader: admission.Reader,
         queues: HostQueues,
     ) -> None:
-        super().__init__(transport, target, dispatcher, CALLS_PER_HOST)
-        self._reader = reader
+        super().__init__(target.server, dispatcher, CALLS_PER_HOST, place_of)
+        self._url = url
         self._queues = queues
+        timeout = broker.option(url, "kombu_missing_consumer_retry_timeout")
+        self._sender = AnswerSender(broker.Sender(url), timeout)
+        self._intake = Intake(self.submit, self._sender.send, reader, queues.drops)
+        self._lock = threading.Lock()
+        self._hosts: set[str] = set()
+        fanout = f"{target.topic}_fanout_{uuid.uuid4().hex}"
+        self.receiver = Receiver(
+            url,
+            target.topic,
+            [
+                *(
+                    self._common(
+                        name,
+                        functools.partial(
+                            broker.declare_topic, url, exchange=target.exchange, name=name
+                        ),
+                    )
+                    for name in (target.topic, f"{target.topic}.{target.server}")
+                ),
+                self._common(
+                    fanout,
+                    functools.partial(broker.declare_fanout, url, topic=target.topic, name=fanout),
+                ),
+            ],
+            PREFETCH,
+            self._intake.forget,
+            self._intake.acknowledge_held,
+        )
 
-    def _create_listener(self) -> Any:
-        adapter = super()._create_listener()
-        listener = getattr(adapter, "_poll_style_listener", None)
-        if listener is None:
-            return adapter  # Messages of this process come from no broker.
-        intake = Intake(listener, self._reader, self._queues.drops)
-        end = adapter.stop
+    def _common(self, name: str, declare: Callable[[Connection], object]) -> Queue:
+        budget = admission.Budget(admission.STRANGERS)
+        return Queue(name, declare, functools.partial(self._intake.receive, budget))
 
-        def stop() -> None:
-            intake.close()
-            end()
+    def start(self, override_pool_size: int | None = None) -> None:
+        """Begin to receive, with so many threads; return when everything is declared."""
+        super().start(override_pool_size)
+        self._queues.join(self)
 
-        adapter.stop = stop
-        self._queues.join(intake)
-        return adapter
+    def stop(self) -> None:
+        """Receive no more messages."""
+        self._intake.close()
+        super().stop()
 
-    def _place_of(self, message: Any) -> tuple[str, str]:
-        """Return the host, whatever the message says, as its share and as what it works on."""
-        share = getattr(message, "share", None)
-        return super()._place_of(message) if share is None else (share, f"host {share}")
+    def wait(self) -> None:
+        """Wait until all received messages are processed."""
+        super().wait()
+        self._sender.close()
 
-    def _process_incoming(self, incoming: Any) -> None:
+    def add(self, host: str) -> None:
+        """Begin to read the queue of a host; return at once."""
+        with self._lock:
+            if host in self._hosts:
+                return
+            self._hosts.add(host)
+        receive = functools.partial(self._intake.receive, admission.Budget(host))
+        declare = functools.partial(declare_calls, self._url, host)
+        give_up = functools.partial(self._give_up, host)
+        self.receiver.add(Queue(queue_name(host), declare, receive, give_up))
+
+    def _give_up(self, host: str) -> None:
+        """Have a host be added once more whose queue could not be declared."""
+        with self._lock:
+            self._hosts.discard(host)
+
+
+def place_of(message: Any) -> tuple[str, str]:
+    """Return the host, whatever the message says, as its share and as what it works on."""
+    share = getattr(message, "share", None)
+    return place_of_message(message) if share is None else (share, f"host {share}")
+
+
+def declare_calls(url: messaging.TransportURL, host: str, connection: Connection) -> None:
+    """Declare the queue of a host, and no exchange: the host may break that one.
+
+    A queue that exists with other properties is used as it is.
+
+    :raises AMQPError: the message queue refuses it
+    """
+    name = queue_name(host)
+    # In a channel of its own: an error ends the channel.
+    with connection.channel() as channel:
         try:
-            super()._process_incoming(incoming)
-        finally:
-            if end := getattr(incoming[0], "end", None):
-                end()
+            channel.queue_declare(
+                name,
+                durable=broker.is_durable(url),
+                auto_delete=False,
+                arguments=broker.queue_arguments(url) | _LIMITS,
+            )
+        except amqp_exceptions.PreconditionFailed as error:
+            is_limit = "limit" in str(error)
+            remedy = "raise max-queues" if is_limit else "it has other properties: delete it"
+            LOG.warning("Queue %s is not declared; %s: %s", name, remedy, error)
+        else:
+            return
+    with connection.channel() as channel:
+        channel.queue_declare(name, passive=True)
 
 
 _REFUSALS: Final = {
@@ -294,52 +279,37 @@ _REFUSALS: Final = {
 """Errors of AMQP for a binding, by their codes."""
 
 
-def bind(connection_of: Callable[..., Any], host: str) -> None:
+def bind(url: messaging.TransportURL, host: str) -> None:
     """Bind the queue of a host to its exchange, with the account of the host.
 
-    :param connection_of: of the driver of oslo.messaging: returns a connection for a purpose
     :raises PathCut: no manager has declared the queue, or the account lacks rights
     :raises MessageDeliveryFailure: the message queue cannot be reached
     """
     name = queue_name(host)
-    refusals: list[Any] = []
-    with connection_of(rpc_common.PURPOSE_SEND, retry=path_check.RETRIES) as context:
-        connection = context.connection
-
-        def declare() -> None:
-            try:
-                connection.channel.exchange_declare(
-                    host_topic(host),
-                    "topic",
-                    durable=connection.durable,
-                    auto_delete=connection.amqp_auto_delete,
-                )
-                connection.channel.queue_bind(name, host_topic(host), name)
-            except connection.connection.channel_errors as error:
-                # oslo.messaging would log it as an outage.
-                refusals.append(error)
-
-        with path_check.path_errors(), connection._connection_lock:  # noqa: SLF001
-            connection.ensure(declare, retry=path_check.RETRIES)
-    if refusals:
-        raise path_check.PathCut(_REFUSALS.get(refusals[0].code, str(refusals[0])))
+    with broker.lend(url, "bind") as connection:
+        channel = connection.channel()
+        try:
+            channel.exchange_declare(
+                host_topic(host),
+                "topic",
+                durable=broker.is_durable(url),
+                auto_delete=broker.option(url, "amqp_auto_delete"),
+            )
+            channel.queue_bind(name, host_topic(host), name)
+        except connection.channel_errors as error:
+            reason = _REFUSALS.get(error.code, f"{error}")
+            raise path_check.PathCut(reason) from error
 
 
-def is_read(connection_of: Callable[..., Any], name: str) -> bool:
-    """Return whether a process reads a queue; not if the queue is missing.
+def count_consumers(url: messaging.TransportURL, name: str) -> int:
+    """Return how many processes read a queue.
 
-    :param connection_of: as of :func:`bind`
+    :raises PathCut: there is none, or it may not be looked at
     :raises MessageDeliveryFailure: the message queue cannot be reached
     """
-    readers: list[int] = []
-    with connection_of(rpc_common.PURPOSE_SEND, retry=path_check.RETRIES) as context:
-        connection = context.connection
-
-        def read() -> None:
-            with contextlib.suppress(*connection.connection.channel_errors):
-                declared = connection.channel.queue_declare(name, passive=True)
-                readers.append(declared.consumer_count)
-
-        with path_check.path_errors(), connection._connection_lock:  # noqa: SLF001
-            connection.ensure(read, retry=path_check.RETRIES)
-    return sum(readers) > 0
+    with broker.lend(url, "count") as connection:
+        try:
+            declared = connection.channel().queue_declare(name, passive=True)
+        except connection.channel_errors as error:
+            raise path_check.PathCut(f"{error}") from error
+    return int(declared.consumer_count)

@@ -7,19 +7,18 @@ takes them and they do not arrive, a new consumer takes the place of the former 
 """
 
 from collections.abc import Callable
+import functools
 import threading
 import time
 from typing import Any, Final
 
 from oslo_log import log as logging
 import oslo_messaging as messaging
-from oslo_messaging._drivers import amqpdriver
-from oslo_messaging._drivers import base as driver_base
-from oslo_messaging._drivers import common as rpc_common
 
-from attachd.rpc import path_check
+from attachd.rpc import admission, broker, path_check, received
 from attachd.rpc.fair_dispatch import FairServer
 from attachd.rpc.path_check import CheckedServer, ProbeLog
+from attachd.rpc.receiver import Incoming, Queue, Receiver, ReceivingServer, SeenIds
 
 LOG = logging.getLogger(__name__)
 
@@ -33,7 +32,15 @@ REPORT_AFTER: Final = 15.0
 _NO_ANSWER: Final = "the message queue does not answer"
 
 
-class RequestServer(FairServer):
+class LocalServer(FairServer):
+    """The server of an agent in one process with the API, without a broker."""
+
+    def find_problem(self) -> str | None:
+        """Return why requests do not reach the agent; None: nothing is known."""
+        return None
+
+
+class RequestServer(ReceivingServer):
     """Executes requests; its own probes wait for no thread.
 
     It has one queue, named after the host.  oslo.messaging would add one of the server, and one
@@ -44,37 +51,39 @@ class RequestServer(FairServer):
     """
 
     def __init__(
-        self, transport: Any, target: messaging.Target, dispatcher: Any, probes: ProbeLog
+        self,
+        url: messaging.TransportURL,
+        target: messaging.Target,
+        dispatcher: Any,
+        probes: ProbeLog,
     ) -> None:
-        super().__init__(transport, target, dispatcher)
+        super().__init__(target.server, dispatcher)
         self._probes = probes
+        self._seen = SeenIds()
+        declare = functools.partial(
+            broker.declare_topic, url, exchange=target.exchange, name=target.topic
+        )
+        self.receiver = Receiver(url, target.topic, [Queue(target.topic, declare, self._receive)])
 
-    def find_problem(self) -> str | None:
-        """Return why requests do not reach the agent; None: nothing is known."""
-        return None
-
-    def _listen(self) -> Any:
-        if not isinstance(self.transport._driver, amqpdriver.AMQPDriverBase):  # noqa: SLF001
-            return super()._listen()  # in one process with the API
-        return _listen(self.transport, self._target)
-
-    def _on_incoming(self, incoming: Any) -> None:
-        message = incoming[0].message
-        if message.get("method") == path_check.METHOD:
-            self._probes.record(message.get("args"))
-        else:
-            super()._on_incoming(incoming)
-
-
-def _listen(transport: Any, target: messaging.Target) -> Any:
-    """Declare the exchange and the queue of a host, and return a listener for it."""
-    driver = transport._driver  # noqa: SLF001
-    connection = driver._get_connection(rpc_common.PURPOSE_LISTEN)  # noqa: SLF001
-    listener = amqpdriver.RpcAMQPListener(driver, connection)
-    connection.declare_topic_consumer(
-        exchange_name=target.exchange, topic=target.topic, callback=listener
-    )
-    return driver_base.PollStyleListenerAdapter(listener, 1, None)
+    def _receive(self, message: Any) -> None:
+        """Take a message of amqp."""
+        message.channel.basic_ack(message.delivery_tag)
+        try:
+            content = admission.parse(message.body, message.properties, received.MAX_SIZE)
+        except admission.Refused as error:
+            LOG.warning("A request is dropped: its %s is not accepted", error.reason)
+            return
+        if content.get("method") == path_check.METHOD:
+            self._probes.record(content.get("args"))
+        elif isinstance(content.get("method"), str) and self._seen.add(content.get("_unique_id")):
+            prefix = "_context_"
+            context = {
+                key.removeprefix(prefix): value
+                for key, value in content.items()
+                if key.startswith(prefix)
+            }
+            request = {key: value for key, value in content.items() if not key.startswith("_")}
+            self.submit(Incoming(context, request, content.get("_reply_q")))
 
 
 class HostServer(CheckedServer):
@@ -86,8 +95,9 @@ class HostServer(CheckedServer):
         rpc_transport: Any,
         target: messaging.Target,
         probes: ProbeLog,
+        declare: Callable[[], object],
     ) -> None:
-        super().__init__(make, rpc_transport, target, probes)
+        super().__init__(make, rpc_transport, target, probes, declare)
         self._arrived_at = float("inf")
         self._rebuilt_at = float("-inf")
         self._reason = ""
@@ -114,9 +124,6 @@ class HostServer(CheckedServer):
         except messaging.MessageDeliveryFailure:
             self._reason = _NO_ANSWER
             raise
-
-    def _declare(self) -> None:
-        _listen(self._transport, self._target).cleanup()
 
     def _check_fanout(self) -> None:
         """Check that probes arrive; nothing sends to agents by fanout."""

@@ -4,7 +4,7 @@
 An account of the message queue may delete an exchange, a queue or a binding while all connections
 stay open.  Messages then have no receiver, and oslo.messaging declares exchanges and bindings only
 when it connects.  So each server sends probes to itself, the way that calls take.  If no queue
-takes them, a second listener declares everything again, and ends before it receives anything.
+takes them, everything is declared again, by a connection that receives nothing.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,7 +18,6 @@ import uuid
 from kombu import exceptions as kombu_exceptions
 from oslo_log import log as logging
 import oslo_messaging as messaging
-from oslo_messaging.rpc.server import RPCServer
 
 from attachd.periodics import PeriodicThread
 from attachd.telemetry import metrics
@@ -180,22 +179,6 @@ class AnsweringProbeLog(ProbeLog):
             self._answer(sent_at, arguments.get("by_queue") is True)
 
 
-class _Declared(Exception):
-    """Everything is declared."""
-
-
-class DeclaringServer(RPCServer):
-    """A server that declares its exchange, queues and bindings, and receives nothing.
-
-    A listener that has begun to receive cannot be ended without loss: while oslo.messaging closes
-    the connection, it acknowledges messages that it will not process.
-    """
-
-    def _create_listener(self) -> Any:
-        super()._create_listener().cleanup()
-        raise _Declared
-
-
 class CheckedServer:
     """An RPC server that restores its exchange, queues and bindings.
 
@@ -203,6 +186,7 @@ class CheckedServer:
     :param rpc_transport: of the server
     :param target: exchange, topic and server name
     :param probes: the dispatcher of the server records there what arrives
+    :param declare: declares exchange, queues and bindings, and receives nothing
     """
 
     def __init__(
@@ -211,7 +195,9 @@ class CheckedServer:
         rpc_transport: Any,
         target: messaging.Target,
         probes: ProbeLog,
+        declare: Callable[[], object],
     ) -> None:
+        self._declare = declare
         self._make = make
         self._servers = [make()]
         self._transport = rpc_transport
@@ -308,10 +294,6 @@ class CheckedServer:
 
     def _has_settled(self) -> bool:
         return time.monotonic() - self._outage_at >= SETTLE_TIME
-
-    def _declare(self) -> None:
-        with contextlib.suppress(_Declared):
-            DeclaringServer(self._transport, self._target, None).start()
 
     def _add_server(self) -> None:
         """Start another server, with a fanout queue of its own, and keep the former ones.

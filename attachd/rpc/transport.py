@@ -24,7 +24,7 @@ from attachd.conf import messaging as conf_messaging
 from attachd.context import RequestContext
 from attachd.objects import Manifest, manifest_of_contract
 from attachd.objects import Serializer as ObjectSerializer
-from attachd.rpc import path_check, received
+from attachd.rpc import broker, path_check, received
 from attachd.rpc.fair_dispatch import FairServer
 from attachd.telemetry import metrics
 
@@ -412,6 +412,7 @@ def get_checked_server(
         rpc_transport,
         target,
         probes,
+        functools.partial(broker.declare_server, messaging.TransportURL.parse(CONF), target),
     )
 
 
@@ -476,6 +477,7 @@ class _RpcState:
         self.client_of = functools.cache(_make_client)
         self.fanout_client = functools.cache(_make_fanout_client)
         self.cached = functools.cache(_call)
+        self.at_close: list[Callable[[], object]] = []
 
 
 def _call(function: Callable[..., R], *arguments: Any) -> R:
@@ -486,6 +488,11 @@ def cached(make: Callable[..., R], *arguments: Any) -> R:
     """Return the client that this process made before, or make it."""
     made: R = _state.cached(make, *arguments)
     return made
+
+
+def at_close(function: Callable[[], object]) -> None:
+    """Call a function when this process closes its connections."""
+    _state.at_close.append(function)
 
 
 def _make_client(
@@ -530,6 +537,8 @@ def close() -> None:
     """Close this process's connection; the next use opens a new one."""
     old = _state
     reset_after_fork()
+    for function in old.at_close:
+        function()
     for connection in (old.transport, old.agent_transport):
         if connection is not None:
             connection.cleanup()

@@ -93,6 +93,36 @@ def span(name: str, **facts: str) -> Iterator[None]:
             raise
 
 
+@contextlib.contextmanager
+def sent(name: str, context: dict[str, Any]) -> Iterator[None]:
+    """Record the block as the span of a call, and add the trace to the context of its message.
+
+    :param name: of the span
+    """
+    if _State.tracer is None:
+        yield
+        return
+    from opentelemetry import propagate, trace  # noqa: PLC0415  installed only for traces
+
+    with _State.tracer.start_as_current_span(name, kind=trace.SpanKind.PRODUCER):
+        propagate.inject(context)
+        yield
+
+
+@contextlib.contextmanager
+def received(method: str, context: dict[str, Any]) -> Iterator[None]:
+    """Record the block as a span of the trace that the context of a message names."""
+    if _State.tracer is None:
+        yield
+        return
+    from opentelemetry import propagate, trace  # noqa: PLC0415  installed only for traces
+
+    with _State.tracer.start_as_current_span(
+        f"{method} receive", context=propagate.extract(context), kind=trace.SpanKind.CONSUMER
+    ):
+        yield
+
+
 def _error() -> Any:
     from opentelemetry import trace  # noqa: PLC0415  installed only for traces
 

@@ -22,7 +22,7 @@ from attachd.drivers.rbd import cluster
 from attachd.drivers.tgt import control_socket
 from attachd.manager import backends, background_tasks
 from attachd.manager.ha import recovery
-from attachd.rpc import path_check, transport
+from attachd.rpc import answers, call_client, path_check, receiver, transport
 from attachd.tests.fixtures import crash_points
 
 _CHANGES = frozenset(
@@ -146,6 +146,28 @@ def _of_messages() -> None:
 
     _put(amqpdriver.RpcAMQPListener, "__call__", taking)
     _bracket(amqpdriver.AMQPIncomingMessage, "reply", lambda *_args, **_kwargs: "reply")
+    _of_messages_of_agents()
+
+
+def _of_messages_of_agents() -> None:
+    get = call_client.get_answer
+
+    @functools.wraps(get)
+    def getting(*args: Any) -> Any:
+        crash_points.pass_point("sent")
+        return get(*args)
+
+    _put(call_client, "get_answer", getting)
+    work = receiver.answer
+
+    @functools.wraps(work)
+    def working(dispatcher: Any, incoming: Any) -> None:
+        with _in_call(incoming.message["method"]):
+            crash_points.pass_point("received")
+            work(dispatcher, incoming)
+
+    _put(receiver, "answer", working)
+    _bracket(answers.AnswerSender, "send", lambda *_args: "reply")
 
 
 def _of_drivers() -> None:

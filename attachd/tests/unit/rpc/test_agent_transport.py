@@ -6,7 +6,6 @@ import unittest
 from unittest import mock
 
 import oslo_messaging as messaging
-from oslo_messaging._drivers import amqpdriver, impl_rabbit
 from oslo_messaging.rpc import dispatcher as rpc_dispatcher
 
 from attachd import exception
@@ -216,13 +215,21 @@ class NamesTest(unittest.TestCase):
         super().setUp()
         rpc_clients.use_transport(self)
 
-    def test_reply_queue_has_name_of_host(self):
-        for driver in (amqpdriver.AMQPDriverBase, impl_rabbit.RabbitDriver):
-            self.assertTrue(hasattr(driver, "_get_reply_queue_name"), driver)
-        agent_transport.get_registry_client("h", 5, "2.0")
-        name = transport.get_agent_transport()._driver._get_reply_queue_name()
-        self.assertRegex(name, r"\Areply_h_[0-9a-f]\Z")
+    def test_reply_queue_has_a_name_of_the_host_that_no_process_reads(self):
+        names = admission.reply_queues("h")
+        url = transport.agent_transport_url()
+
+        def count(_url, name):
+            if name in names[:8]:
+                return 1
+            raise path_check.PathCut("missing")
+
+        with mock.patch.object(host_queues, "count_consumers", side_effect=count):
+            name = agent_transport._draw_reply_queue(url, "h")
+        self.assertIn(name, names[8:])
         self.assertEqual(name, admission._reply_queue(name, "h"))
+        with mock.patch.object(host_queues, "count_consumers", return_value=1):
+            self.assertIn(agent_transport._draw_reply_queue(url, "h"), names)
 
     def test_clients_are_made_once(self):
         for make in (

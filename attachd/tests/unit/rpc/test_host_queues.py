@@ -7,10 +7,10 @@ from unittest import mock
 
 from amqp import exceptions as amqp_exceptions  # type: ignore[import-untyped]
 import oslo_messaging as messaging
-from oslo_messaging._drivers import amqpdriver, impl_rabbit
 
-from attachd.rpc import admission, host_queues, path_check
-from attachd.tests.unit.rpc.test_admission import CALL, FORM, HEX, Endpoint, envelope
+from attachd.rpc import admission, broker, host_queues, path_check, transport
+from attachd.tests.fixtures import rpc_clients
+from attachd.tests.unit.rpc.test_admission import CALL, FORM, Endpoint, envelope
 
 
 def arrived(body=None):
@@ -26,166 +26,168 @@ def call(number):
 class IntakeTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.consumer = mock.Mock()
-        self.connection = mock.Mock(
-            rabbit_quorum_queue=False,
-            rabbit_quorum_queue_config=impl_rabbit.QuorumMemConfig(0, 0, 0),
-            _consumers={self.consumer: 1},
-        )
-        self.connection.connection.connection_errors = (OSError,)
-        driver = mock.Mock(prefetch_size=0)
-        context = mock.Mock(connection=self.connection)
-        self.listener = amqpdriver.RpcAMQPListener(driver, context)
         self.drops = mock.Mock()
-        self.intake = host_queues.Intake(self.listener, admission.Reader(Endpoint()), self.drops)
+        self.taken = []
+        self.send = mock.Mock()
+        self.intake = host_queues.Intake(
+            self.taken.append, self.send, admission.Reader(Endpoint()), self.drops
+        )
 
     def receive(self, message, host="h"):
-        self.intake._receive(admission.Budget(host), message)
-
-    def test_prefetch_count_is_set_now_and_for_later_connections(self):
-        self.connection.channel.basic_qos.assert_called_once_with(0, host_queues.PREFETCH, False)
-        self.assertEqual(host_queues.PREFETCH, self.connection.rabbit_qos_prefetch_count)
-        # oslo.messaging sets it from this attribute.
-        impl_rabbit.Connection._set_qos(self.connection, channel := mock.Mock())
-        channel.basic_qos.assert_called_once_with(0, host_queues.PREFETCH, False)
+        self.intake.receive(admission.Budget(host), message)
 
     def test_call_is_acknowledged_and_passed_on(self):
         message = arrived()
         self.receive(message)
         message.channel.basic_ack.assert_called_once_with(1)
-        (incoming,) = self.listener.incoming
+        (incoming,) = self.taken
         self.assertEqual(("h", CALL["args"]), (incoming.share, incoming.message["args"]))
         self.assertEqual("reply_h_0", incoming.reply_q)
+        incoming.reply("result")
+        self.send.assert_called_once_with("reply_h_0", CALL["_msg_id"], "result", None)
         self.drops.record.assert_not_called()
 
-    def test_common_queue_has_budget_of_strangers(self):
-        self.consumer._callback(arrived())
-        self.assertEqual(admission.STRANGERS, self.listener.incoming[0].share)
-
     def test_refused_and_repeated_messages_are_dropped(self):
+        self.receive(arrived())
         for reason, message in (("form", arrived(b"[]")), ("repeated", arrived())):
-            self.listener.msg_id_cache.add(HEX)
             self.receive(message)
             message.channel.basic_ack.assert_called_once_with(1)
             self.drops.record.assert_called_with("h", reason)
-        self.assertEqual([], self.listener.incoming)
+        self.assertEqual(1, len(self.taken))
 
     def test_host_with_waiting_calls_gets_no_acknowledgement_until_one_ends(self):
         budget = admission.Budget("h")
         messages = [arrived(call(number)) for number in range(admission.MAX_WAITING)]
         for message in messages:
-            self.intake._receive(budget, message)
+            self.intake.receive(budget, message)
         last = messages[-1].channel
-        self.listener._message_operations_handler.process()
+        self.intake.acknowledge_held()
         last.basic_ack.assert_not_called()
-        self.assertEqual(admission.MAX_WAITING, len(self.listener.incoming))
-        self.listener.incoming[0].end()
-        self.listener._message_operations_handler.process()
+        self.assertEqual(admission.MAX_WAITING, len(self.taken))
+        self.taken[0].end()
+        self.intake.acknowledge_held()
         last.basic_ack.assert_called_once_with(1)
-        self.listener._message_operations_handler.process()
+        self.intake.acknowledge_held()
         last.basic_ack.assert_called_once_with(1)
 
-    def test_acknowledgement_after_lost_connection_is_left_out(self):
+    def test_message_of_lost_connection_is_not_acknowledged(self):
         budget = admission.Budget("h")
         budget.charge(10**9)
         message = arrived()
-        self.intake._receive(budget, message)
-        message.channel.basic_ack.side_effect = OSError
-        self.intake.close()
-        self.listener._message_operations_handler.process()
-        self.assertFalse(self.intake._held)
+        self.intake.receive(budget, message)
+        self.intake.forget()
+        with mock.patch.object(budget, "may_send", return_value=True):
+            self.intake.acknowledge_held()
+        message.channel.basic_ack.assert_not_called()
 
     def test_closed_intake_leaves_messages_to_others(self):
         self.intake.close()
         message = arrived()
         self.receive(message)
         message.channel.basic_ack.assert_not_called()
-        self.assertEqual([], self.listener.incoming)
+        self.assertEqual([], self.taken)
 
-    def test_queue_of_host_is_declared_once_by_thread_of_listener(self):
-        queues = host_queues.HostQueues()
-        queues.serve(["h"])
-        queues.join(self.intake)
-        queues.serve(["h", "i"])
-        self.connection.declare_consumer.assert_not_called()
-        self.listener._message_operations_handler.process()
-        made = [item.args[0] for item in self.connection.declare_consumer.mock_calls]
-        names = [host_queues.queue_name(host) for host in ("h", "i")]
-        self.assertEqual(names, [consumer.queue_name for consumer in made])
-        made[0]._callback(arrived())
-        self.assertEqual("h", self.listener.incoming[0].share)
 
-    def test_queue_that_cannot_be_declared_is_tried_again(self):
-        self.connection.declare_consumer.side_effect = ValueError
-        for _ in range(2):
-            self.intake.add("h")
-            with self.assertLogs("attachd.rpc.host_queues", "ERROR"):
-                self.listener._message_operations_handler.process()
-        self.assertEqual(2, self.connection.declare_consumer.call_count)
+class CallsQueueTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        rpc_clients.use_transport(self)
+        self.connection = mock.MagicMock()
+        self.channel = self.connection.channel.return_value.__enter__.return_value
 
-    def test_declared_queue_is_limited_and_kept_with_other_properties(self):
-        consumer = host_queues._Consumer(self.connection, "h", mock.Mock())
-        self.connection.connection.channel = mock.MagicMock()
-        consumer.declare(self.connection)
-        self.assertEqual(2**22, consumer.queue_arguments["x-max-length-bytes"])
-        error = amqp_exceptions.PreconditionFailed("other")
+    def declare(self):
+        host_queues.declare_calls(transport.agent_transport_url(), "h", self.connection)
+
+    def test_declared_queue_is_limited(self):
+        self.declare()
+        self.channel.queue_declare.assert_called_once()
+        arguments = self.channel.queue_declare.call_args.kwargs["arguments"]
+        self.assertEqual(2**22, arguments["x-max-length-bytes"])
+
+    def test_queue_with_other_properties_is_used_if_it_exists(self):
+        other = amqp_exceptions.PreconditionFailed("other")
+        self.channel.queue_declare.side_effect = [other, None]
+        with self.assertLogs("attachd.rpc.host_queues", "WARNING"):
+            self.declare()
+        missing = amqp_exceptions.NotFound("missing")
+        self.channel.queue_declare.side_effect = [other, missing]
         with (
-            mock.patch.object(host_queues.entity.Queue, "declare", side_effect=error),
             self.assertLogs("attachd.rpc.host_queues", "WARNING"),
+            self.assertRaises(amqp_exceptions.NotFound),
         ):
-            consumer.declare(self.connection)
-        self.assertIs(self.connection.channel, consumer._declared_on)
-
-    def test_names_of_oslo_messaging_exist(self):
-        for name in ("incoming", "msg_id_cache", "_message_operations_handler"):
-            self.assertTrue(hasattr(self.listener, name), name)
-        self.assertTrue(hasattr(self.listener, "_obsolete_reply_queues"))
-        for name in ("_callback", "declare", "consume"):
-            self.assertTrue(hasattr(impl_rabbit.Consumer, name), name)
-        for name in ("declare_consumer", "ensure", "_set_qos"):
-            self.assertTrue(hasattr(impl_rabbit.Connection, name), name)
+            self.declare()
 
 
 class ServerTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
+        rpc_clients.use_transport(self)
+        self.receiver = self.enterContext(mock.patch.object(host_queues, "Receiver"))
+        self.enterContext(mock.patch.object(host_queues, "AnswerSender"))
+        self.hosts = host_queues.HostQueues()
+        self.dispatcher = mock.Mock()
         self.server = host_queues.CallServer(
-            mock.Mock(),
-            messaging.Target(topic="t", server="s"),
-            mock.Mock(),
-            mock.Mock(),
-            host_queues.HostQueues(),
+            transport.agent_transport_url(),
+            messaging.Target(exchange="amq.topic", topic="t", server="s"),
+            self.dispatcher,
+            admission.Reader(Endpoint()),
+            self.hosts,
         )
+
+    def added(self):
+        return [item.args[0] for item in self.receiver.return_value.add.mock_calls]
+
+    def test_common_queues_have_budget_of_strangers(self):
+        queues = self.receiver.call_args.args[2]
+        self.assertEqual(["t", "t.s"], [item.name for item in queues[:2]])
+        self.assertRegex(queues[2].name, r"\At_fanout_[0-9a-f]{32}\Z")
+        self.assertEqual(host_queues.PREFETCH, self.receiver.call_args.args[3])
+        self.server.start(override_pool_size=1)
+        queues[0].receive(arrived())
+        self.server.wait()
+        self.assertEqual(admission.STRANGERS, self.dispatcher.dispatch.call_args.args[0].share)
+
+    def test_queue_of_host_is_read_once_and_again_if_it_could_not_be_declared(self):
+        self.hosts.serve(["h"])
+        self.server.start(override_pool_size=1)
+        self.hosts.serve(["h", "i"])
+        names = [host_queues.queue_name(host) for host in ("h", "i")]
+        self.assertEqual(names, [item.name for item in self.added()])
+        self.added()[0].give_up()
+        self.hosts.serve(["h", "i"])
+        self.assertEqual([*names, names[0]], [item.name for item in self.added()])
 
     def test_share_of_a_message_is_its_host(self):
         context, content = {"project_id": "p"}, {"args": {"host": "i", "volume_id": "v"}}
         known = mock.Mock(share="h", ctxt=context, message=content)
-        self.assertEqual(("h", "host h"), self.server._place_of(known))
+        self.assertEqual(("h", "host h"), host_queues.place_of(known))
         local = mock.Mock(spec=["ctxt", "message"], ctxt=context, message=content)
-        self.assertEqual(("p", "v"), self.server._place_of(local))
+        self.assertEqual(("p", "v"), host_queues.place_of(local))
 
     def test_call_counts_until_its_end(self):
         ended = threading.Event()
         incoming = mock.Mock(end=ended.set, message={"method": "x"}, ctxt={})
-        self.server._process_incoming([incoming])
+        self.dispatcher.dispatch.side_effect = ValueError
+        with self.assertLogs("attachd.rpc.receiver", "ERROR"):
+            self.server.process([incoming])
         self.assertTrue(ended.is_set())
 
 
 class BindTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.connection = mock.MagicMock()
-        self.connection.connection.channel_errors = (amqp_exceptions.ChannelError,)
-        self.connection.ensure.side_effect = lambda method, **_: method()
-        self.connection_of = mock.MagicMock()
-        self.connection_of.return_value.__enter__.return_value.connection = self.connection
+        rpc_clients.use_transport(self)
+        self.url = transport.agent_transport_url()
+        connect = self.enterContext(mock.patch.object(broker, "connect"))
+        self.connection = connect.return_value
+        self.connection.channel_errors = (amqp_exceptions.ChannelError,)
+        self.channel = self.connection.channel.return_value
 
     def test_queue_is_bound_to_exchange_of_host(self):
-        host_queues.bind(self.connection_of, "h")
+        host_queues.bind(self.url, "h")
         name = host_queues.queue_name("h")
-        self.connection.channel.queue_bind.assert_called_once_with(
-            name, host_queues.host_topic("h"), name
-        )
+        self.channel.queue_bind.assert_called_once_with(name, host_queues.host_topic("h"), name)
+        self.connection.release.assert_called_once_with()
 
     def test_refusals_name_what_to_do(self):
         for error, text in (
@@ -193,6 +195,13 @@ class BindTest(unittest.TestCase):
             (amqp_exceptions.AccessRefused("x"), "lacks rights"),
             (amqp_exceptions.PreconditionFailed("x"), "delete it"),
         ):
-            self.connection.channel.queue_bind.side_effect = error
+            self.channel.queue_bind.side_effect = error
             with self.assertRaisesRegex(path_check.PathCut, text):
-                host_queues.bind(self.connection_of, "h")
+                host_queues.bind(self.url, "h")
+
+    def test_consumers_are_counted_and_a_missing_queue_is_named(self):
+        self.channel.queue_declare.return_value.consumer_count = 2
+        self.assertEqual(2, host_queues.count_consumers(self.url, "q"))
+        self.channel.queue_declare.side_effect = amqp_exceptions.NotFound("no queue q")
+        with self.assertRaisesRegex(path_check.PathCut, "no queue q"):
+            host_queues.count_consumers(self.url, "q")

@@ -7,10 +7,11 @@ from unittest import mock
 
 import oslo_messaging as messaging
 
-from attachd.rpc import host_server, path_check
+from attachd.rpc import host_server, path_check, transport
+from attachd.tests.fixtures import rpc_clients
+from attachd.tests.unit.rpc.test_admission import FORM, envelope
 from attachd.tests.wait import TIMEOUT
 
-_LISTEN = host_server._listen
 TARGET = messaging.Target(exchange="x", topic="t", server="agent")
 
 
@@ -25,10 +26,12 @@ class HostServerTest(unittest.TestCase):
         self.send.side_effect = self.arrive
         # The tests call check() themselves.
         self.enterContext(mock.patch.object(path_check, "PeriodicThread"))
-        self.declare = self.enterContext(mock.patch.object(host_server, "_listen"))
+        self.declare = mock.Mock()
         self.made = []
         self.probes = path_check.ProbeLog()
-        self.server = host_server.HostServer(self.make, mock.Mock(), TARGET, self.probes)
+        self.server = host_server.HostServer(
+            self.make, mock.Mock(), TARGET, self.probes, self.declare
+        )
 
     def make(self):
         self.made.append(mock.Mock(ended=threading.Event()))
@@ -42,17 +45,6 @@ class HostServerTest(unittest.TestCase):
         for _ in range(times):
             self.now += path_check.INTERVAL
             self.server.check()
-
-    def test_listener_declares_one_queue(self):
-        self.enterContext(mock.patch.object(host_server.amqpdriver, "RpcAMQPListener"))
-        self.enterContext(mock.patch.object(host_server.driver_base, "PollStyleListenerAdapter"))
-        transport = mock.Mock()
-        connection = transport._driver._get_connection.return_value
-        _LISTEN(transport, TARGET)
-        connection.declare_topic_consumer.assert_called_once_with(
-            exchange_name="x", topic="t", callback=mock.ANY
-        )
-        connection.declare_fanout_consumer.assert_not_called()
 
     def test_probe_takes_the_way_of_requests(self):
         self.assertIsNone(self.server.find_problem())
@@ -69,7 +61,7 @@ class HostServerTest(unittest.TestCase):
         self.check()
         self.send.side_effect = path_check.PathCut("no queue takes messages")
         self.check(2)
-        self.declare.return_value.cleanup.assert_called_once()
+        self.declare.assert_called_once_with()
         self.assertIsNone(self.server.find_problem())
         self.check(4)
         self.assertIn("no queue takes messages", self.server.find_problem())
@@ -110,13 +102,55 @@ class HostServerTest(unittest.TestCase):
 
 
 class RequestServerTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.probes = path_check.ProbeLog()
+        self.dispatcher = mock.Mock()
+        rpc_clients.use_transport(self)
+        url = transport.agent_transport_url()
+        with mock.patch.object(host_server, "Receiver") as made:
+            self.server = host_server.RequestServer(url, TARGET, self.dispatcher, self.probes)
+            self.server.start(override_pool_size=1)
+        (self.queue,) = made.call_args.args[2]
+
+    def receive(self, body):
+        message = mock.Mock(body=body, properties=FORM)
+        self.queue.receive(message)
+        message.channel.basic_ack.assert_called_once_with(message.delivery_tag)
+
+    def test_server_reads_the_queue_of_its_topic_alone(self):
+        self.assertEqual(TARGET.topic, self.queue.name)
+        connection = mock.MagicMock()
+        self.queue.declare(connection)
+        channel = connection.channel.return_value.__enter__.return_value
+        channel.queue_bind.assert_called_once_with("t", "x", "t")
+
     def test_probe_waits_for_no_thread(self):
-        probes = path_check.ProbeLog()
-        server = host_server.RequestServer(mock.Mock(), TARGET, mock.Mock(), probes)
+        self.receive(envelope(method=path_check.METHOD, args=self.probes.add()))
+        self.assertGreater(self.probes.latest_received, 0)
+        self.server.wait()
+        self.dispatcher.dispatch.assert_not_called()
+
+    def test_request_is_executed_once(self):
+        body = envelope(
+            method="ask", args={"a": 1}, version="1.0", _unique_id="1", _context_user="me"
+        )
+        self.receive(body)
+        self.receive(body)
+        self.server.wait()
+        (call,) = self.dispatcher.dispatch.mock_calls
+        incoming = call.args[0]
+        self.assertEqual({"user": "me"}, incoming.ctxt)
+        self.assertEqual({"method": "ask", "args": {"a": 1}, "version": "1.0"}, incoming.message)
+        self.assertIsNone(incoming.reply_q)
+
+    def test_what_is_no_message_is_dropped(self):
+        with self.assertLogs("attachd.rpc.host_server", "WARNING"):
+            self.receive(b"[]")
+        self.receive(envelope(method=1))
+        self.server.wait()
+        self.dispatcher.dispatch.assert_not_called()
+
+    def test_server_without_broker_knows_no_problem(self):
+        server = host_server.LocalServer(mock.Mock(), TARGET, mock.Mock())
         self.assertIsNone(server.find_problem())
-        probe = mock.Mock(message={"method": path_check.METHOD, "args": probes.add()})
-        server._on_incoming([probe])
-        self.assertGreater(probes.latest_received, 0)
-        server._work_executor = mock.Mock()
-        server._on_incoming([mock.Mock(message={"method": "reconcile"})])
-        server._work_executor.submit.assert_called_once()

@@ -122,10 +122,11 @@ class CheckedServerTest(unittest.TestCase):
         # The tests call check() themselves.
         self.enterContext(mock.patch.object(path_check, "PeriodicThread"))
         self.made = []
-        self.declare = self.enterContext(mock.patch.object(path_check, "DeclaringServer"))
-        self.declare.return_value.start.side_effect = path_check._Declared
+        self.declare = mock.Mock()
         self.probes = path_check.ProbeLog()
-        self.server = path_check.CheckedServer(self.make, mock.Mock(), TARGET, self.probes)
+        self.server = path_check.CheckedServer(
+            self.make, mock.Mock(), TARGET, self.probes, self.declare
+        )
         self.server.start(override_pool_size=3)
 
     def make(self):
@@ -159,7 +160,7 @@ class CheckedServerTest(unittest.TestCase):
         self.assertIn(f"RPC server {QUEUE}: no queue takes messages. Exch", logs.output[0])
         self.assert_restored(1)
         (server,) = self.made
-        self.declare.assert_called_once_with(self.server._transport, TARGET, None)
+        self.declare.assert_called_once_with()
         server.stop.assert_not_called()
 
     def test_path_that_heals_itself_is_not_restored(self):
@@ -203,7 +204,7 @@ class CheckedServerTest(unittest.TestCase):
 
     def test_server_that_cannot_be_restored_stays_and_is_logged_once(self):
         self.check(path_check.PathCut("no queue takes messages"))
-        self.declare.return_value.start.side_effect = messaging.MessageDeliveryFailure("406")
+        self.declare.side_effect = messaging.MessageDeliveryFailure("406")
         with self.assertRaises(messaging.MessageDeliveryFailure) as caught:
             self.check(path_check.PathCut("no queue takes messages"))
         with self.assertLogs(path_check.__name__, "ERROR") as logs:
@@ -242,17 +243,6 @@ class LibraryTest(unittest.TestCase):
         ):
             client.call({}, path_check.METHOD)
         self.assertEqual("NoSuchMethod", caught.exception.exc_type)
-
-    def test_declaring_server_declares_and_receives_nothing(self):
-        rpc_clients.use_transport(self)
-        target = messaging.Target(topic="t", server="s")
-        dispatcher = mock.Mock()
-        server = path_check.DeclaringServer(transport.get_transport(), target, dispatcher)
-        with self.assertRaises(path_check._Declared):
-            server.start(override_pool_size=1)
-        path_check.send_probe(transport.get_transport(), target)  # there is a queue now
-        self.assertIsNone(server.listener)
-        dispatcher.dispatch.assert_not_called()
 
 
 class DispatcherTest(unittest.TestCase):
