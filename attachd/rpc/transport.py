@@ -15,7 +15,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 from kombu import exceptions as kombu_exceptions
 from oslo_log import log as logging
 import oslo_messaging as messaging
-from oslo_messaging._drivers import amqpdriver  # pinned by tests/unit/rpc/test_transport.py
+from oslo_messaging._drivers import amqpdriver  # pinned by tests/unit/test_private_names.py
 from oslo_messaging._drivers import common as rpc_common
 
 from attachd import exception
@@ -308,6 +308,7 @@ class _PausingReplyWaiter(amqpdriver.ReplyWaiter):
     def __init__(self, reply_q: str, conn: Any, allowed_remote_exmods: Any) -> None:
         self._consume = conn.consume
         self._pause = PAUSE
+        self._stopping = threading.Event()
         conn.consume = self._consume_or_pause
         try:
             super().__init__(reply_q, conn, allowed_remote_exmods)
@@ -316,6 +317,11 @@ class _PausingReplyWaiter(amqpdriver.ReplyWaiter):
             conn.close()
             raise
 
+    def stop(self) -> None:
+        """Wait for no more answers."""
+        self._stopping.set()
+        super().stop()
+
     def _consume_or_pause(self, timeout: float | None = None) -> None:
         try:
             self._consume(timeout=timeout)
@@ -323,7 +329,7 @@ class _PausingReplyWaiter(amqpdriver.ReplyWaiter):
             self._pause = PAUSE
             raise
         except Exception:
-            self._thread_exit_event.wait(self._pause)
+            self._stopping.wait(self._pause)
             self._pause = min(2 * self._pause, MAX_PAUSE)
             raise
         self._pause = PAUSE

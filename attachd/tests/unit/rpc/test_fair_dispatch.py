@@ -7,11 +7,8 @@ from types import SimpleNamespace
 import unittest
 from unittest import mock
 
-from futurist import ThreadPoolExecutor
 from hypothesis import given, settings
 from hypothesis import strategies as st
-import oslo_messaging as messaging
-from oslo_messaging import server as messaging_server
 
 from attachd.context import RequestContext
 from attachd.objects import Attachment, Volume
@@ -244,14 +241,7 @@ class RaceTest(unittest.TestCase):
 
 
 class ServerTest(unittest.TestCase):
-    """What FairServer depends on in oslo.messaging."""
-
-    def test_server_of_oslo_messaging_makes_its_executor_of_this_class(self):
-        rpc_clients.use_transport(self)
-        target = messaging.Target(topic="t", server="h@b")
-        plain = messaging.get_rpc_server(transport.get_transport(), target, [])
-        self.assertIs(ThreadPoolExecutor, plain._executor_cls)
-        self.assertTrue(hasattr(messaging_server.MessageHandlingServer, "_on_incoming"))
+    """The server; test_private_names.py has what it depends on in oslo.messaging."""
 
     def test_server_has_fair_executor(self):
         rpc_clients.use_transport(self)
@@ -259,5 +249,23 @@ class ServerTest(unittest.TestCase):
         server.start(override_pool_size=3)
         self.addCleanup(server.wait)
         self.addCleanup(server.stop)
-        self.assertIsInstance(server._work_executor, FairExecutor)
-        self.assertEqual(3, server._work_executor._max_threads)
+        self.assertEqual(3, server._executor._max_threads)
+        ran = threading.Event()
+        server.execute(ran.set)
+        self.assertTrue(ran.wait(TIMEOUT))
+
+    def test_stopped_server_acknowledges_no_message(self):
+        rpc_clients.use_transport(self)
+        server = transport.get_server(object(), "h@b")
+        consumer, receive = mock.Mock(), mock.Mock()
+        consumer.callback = receive
+        connection = mock.Mock(_consumers={consumer: 1})
+        listener = mock.Mock(_poll_style_listener=mock.Mock(conn=connection))
+        listener.stop.side_effect = lambda: consumer.callback("message")
+        server.start(override_pool_size=1)
+        self.addCleanup(server._server.listener.cleanup)
+        self.addCleanup(server._server.listener.stop)
+        server._server.listener = listener
+        server.stop()
+        receive.assert_not_called()
+        connection.close.assert_called_once_with()

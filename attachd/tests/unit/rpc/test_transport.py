@@ -276,9 +276,9 @@ class PollIntervalTest(unittest.TestCase):
         conn.consume.side_effect = [OSError, OSError, Timeout, OSError, None, OSError]
         kind = transport._PausingReplyWaiter
         waiter = kind.__new__(kind)
-        waiter._thread_exit_event = mock.Mock(wait=waits.append)
         with mock.patch.object(kind.__base__, "__init__", return_value=None):
             waiter.__init__("reply", conn, [])
+        waiter._stopping = mock.Mock(wait=waits.append)
         for expected in (OSError, OSError, Timeout, OSError, None, OSError):
             with contextlib.ExitStack() as stack:
                 if expected:
