@@ -22,6 +22,8 @@ _MAX_KEY: Final = 255
 """Of the column; a letter in lower case may be two, as "\u0130" is."""
 _MAX_VALUE: Final = 223
 """Of an iSCSI name and an NQN (RFC 3720, NVMe base specification); longer values are hashed."""
+MAX_CONNECTOR_SIZE: Final = 64 * 1024
+"""Bytes of JSON that a stored connector has at most."""
 MAX_IDENTIFIERS: Final = 64
 """How many identifiers of a connector count: initiators first, of which it has fewer."""
 

@@ -55,12 +55,6 @@ OPTIONS = [
         "The default is that of Cinder's [oslo_middleware]max_request_body_size.",
     ),
     cfg.IntOpt(
-        "max_connector_size",
-        default=64 * 1024,
-        min=1024,
-        help="The largest connector that is stored with an attachment, in bytes of JSON.",
-    ),
-    cfg.IntOpt(
         "idempotency_key_ttl",
         default=24 * 3600,
         min=60,

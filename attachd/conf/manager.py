@@ -144,17 +144,4 @@ OPTIONS = [
         min=1,
         help="Seconds for which messages to users about failed background operations are kept.",
     ),
-    cfg.IntOpt(
-        "failed_attachment_ttl",
-        default=24 * 3600,
-        min=60,
-        help="Seconds after which an attachment in error_attaching, whose host has no access, is "
-        "removed unless it is updated or deleted before: the client that made it may be gone.",
-    ),
-    cfg.IntOpt(
-        "purge_interval",
-        default=3600,
-        min=0,
-        help="Seconds between two purges of old messages to users, events and idempotency keys.",
-    ),
 ]

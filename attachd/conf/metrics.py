@@ -35,11 +35,4 @@ OPTIONS = [
         min=1.0,
         help="Seconds for which a manager caches the row counts of the database.",
     ),
-    cfg.FloatOpt(
-        "overdue_after",
-        default=60.0,
-        min=1.0,
-        help="Seconds after which a volume or an attachment in a transitional state counts as "
-        "overdue.",
-    ),
 ]

@@ -9,13 +9,6 @@ from oslo_config import cfg
 GROUP = "notifications"
 
 OPTIONS = [
-    cfg.IntOpt(
-        "queue_size",
-        default=10000,
-        min=1,
-        help="How many notifications one process queues while the message queue refuses them. "
-        "Further ones are lost, and logged.",
-    ),
     cfg.FloatOpt(
         "flush_timeout",
         default=5.0,

@@ -43,6 +43,9 @@ A driver that lacks an ability lacks some of them.
 
 OUTCOMES = ("ok", "refused", "failed", "error")
 
+OVERDUE_AFTER = 60.0
+"""Seconds after which a volume or an attachment in a transitional state counts as overdue."""
+
 COUNT_TIMEOUT = 2.0
 """Seconds that a request of Prometheus waits for the database."""
 
@@ -131,7 +134,7 @@ class RowCountCollector:
 
 
 def _count_rows() -> row_counts.RowCounts:
-    return row_counts.count(CONF.metrics.overdue_after)
+    return row_counts.count(OVERDUE_AFTER)
 
 
 def _row_counts(counts: row_counts.RowCounts, age: float) -> Iterable[core.Metric]:

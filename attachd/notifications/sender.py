@@ -41,6 +41,9 @@ conf_messaging.register()
 GROUP = conf_messaging.NOTIFICATIONS
 _START = ".start"
 _END = ".end"
+QUEUE_SIZE = 10_000
+"""How many notifications a process queues while the message queue refuses them."""
+
 FLUSH_WAIT = 0.25
 """Seconds that a caller may wait for queued notifications."""
 
@@ -144,7 +147,7 @@ class Sender:
     """
 
     def __init__(self) -> None:
-        self._queue: queue.Queue[_Queued | None] = queue.Queue(CONF.notifications.queue_size)
+        self._queue: queue.Queue[_Queued | None] = queue.Queue(QUEUE_SIZE)
         self._losses = _LostNotifications()
         self._lock = threading.Lock()
         self._last: _Queued | None = None

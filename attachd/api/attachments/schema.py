@@ -12,7 +12,6 @@ from typing import Any, Final
 from attachd import exception, host_identity
 from attachd.api import microversions as mv
 from attachd.api.validation import Schema, Validator, canonical, fields, wrapped
-from attachd.conf import CONF
 
 HOST: Final[Schema] = {
     "type": "string",
@@ -87,8 +86,8 @@ def check_connector(connector: dict[str, Any], name: str = "attachment.connector
 
     :param name: of the field that it is in
     :raises InvalidInput: it does not name its host, or a value is invalid
-    :raises TooLarge: it exceeds [api]max_connector_size
+    :raises TooLarge: it exceeds ``host_identity.MAX_CONNECTOR_SIZE``
     """
     _CONNECTOR.check(connector, name)
-    if len(json.dumps(connector, separators=(",", ":"))) > CONF.api.max_connector_size:
-        raise exception.TooLarge(what="The connector", limit=CONF.api.max_connector_size)
+    if len(json.dumps(connector, separators=(",", ":"))) > host_identity.MAX_CONNECTOR_SIZE:
+        raise exception.TooLarge(what="The connector", limit=host_identity.MAX_CONNECTOR_SIZE)

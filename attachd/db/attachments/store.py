@@ -566,13 +566,17 @@ EXPIRY_BATCH = 100
 """The maximum number of reservations returned at once."""
 
 
+FAILED_TTL = 24 * 3600
+"""Seconds after which an attachment whose connect has failed is removed."""
+
+
 def values_of_failed_connect(row: AttachmentRow) -> dict[str, Any]:
     """Return what a row gets when its connect has surely failed: its host has no access.
 
     No mode was decided after all, nor whether a destination of a move is going to write, and the
     row expires: its client may be gone.
     """
-    ttl = datetime.timedelta(seconds=CONF.manager.failed_attachment_ttl)
+    ttl = datetime.timedelta(seconds=FAILED_TTL)
     return {
         "mode": row["asked_mode"],
         "own_connection": None,

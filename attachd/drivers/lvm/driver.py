@@ -91,12 +91,6 @@ class LvmDriver(
             ],
             help="What is done with the data of a deleted volume.",
         ),
-        cfg.FloatOpt(
-            "lvm_timeout",
-            default=60.0,
-            min=1.0,
-            help="Seconds that a command of lvm2 has. Copying and overwriting data have no limit.",
-        ),
     )
 
     def __new__(cls, name: str, conf: cfg.ConfigOpts) -> Self:

@@ -7,12 +7,16 @@ had another name, that of the backend, before the option lvm_pools was set.
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Final
 
 from oslo_config import cfg
 
 from attachd import exception
 from attachd.drivers import base
 from attachd.drivers.lvm.volumes import LogicalVolumes
+
+TIMEOUT: Final = 60.0
+"""Seconds that a command of lvm2 has; copying and overwriting data have no limit."""
 
 
 class Pools:
@@ -22,7 +26,7 @@ class Pools:
     """
 
     def __init__(self, options: cfg.ConfigOpts.GroupAttr) -> None:
-        more = (options.lvm_wipe, options.lvm_timeout)
+        more = (options.lvm_wipe, TIMEOUT)
         self._pools = {
             name: LogicalVolumes(group, pool, *more, "lvm_pools", "lvm_pools")
             for name in options.lvm_pools

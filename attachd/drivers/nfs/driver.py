@@ -10,13 +10,16 @@ decides by its exports which hosts reach the share, and they reach all of it.
 
 from collections.abc import Iterable, Mapping, Sequence
 import itertools
-from typing import Any
+from typing import Any, Final
 
 from oslo_config import cfg
 
 from attachd import exception
 from attachd.drivers import abilities, base, existing, linked_files
 from attachd.drivers.nfs.pools import ExistingFiles, Pools
+
+HOST_MOUNT_POINT_BASE: Final = "/run/attachd/mnt"
+"""The directory in which os-brick mounts shares on hosts, except those of Compute."""
 
 
 class NfsDriver(
@@ -79,12 +82,6 @@ class NfsDriver(
             default="",
             help="Options of mount(8) that hosts get, such as vers=4.2,hard. Do not let hosts "
             "mount with soft: servers would lose data.",
-        ),
-        cfg.StrOpt(
-            "nfs_host_mount_point_base",
-            default="/run/attachd/mnt",
-            help="The directory in which os-brick mounts the share on hosts, except those of "
-            "Compute, which have an option of their own.",
         ),
         cfg.FloatOpt(
             "nfs_timeout",
@@ -168,7 +165,7 @@ class NfsDriver(
             "export": share.name,
             "name": f"{linked_files.EXPORTS}/{volume.id}/{export.attachment_id}",
             "format": "raw",
-            "mount_point_base": self.options.nfs_host_mount_point_base,
+            "mount_point_base": HOST_MOUNT_POINT_BASE,
             "volume_id": volume.id,
             "access_mode": export.mode,
         }

@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import jsonschema
 
-from attachd import exception, objects
-from attachd.conf import CONF
+from attachd import exception, host_identity, objects
 from attachd.conf.manager import MAX_LEASE
 from attachd.rpc.agent_manager_api import MAX_LINE, MAX_PATHS, Report, ReportToken
 
@@ -117,7 +116,7 @@ def check_report(report: Mapping[str, Any]) -> None:
 
     :param report: as agent_manager_api.Report
     :raises InvalidInput: it has a wrong form
-    :raises TooLarge: its connector exceeds [api]max_connector_size
+    :raises TooLarge: its connector exceeds ``host_identity.MAX_CONNECTOR_SIZE``
     """
     _check("report", report, _REPORT, secret=True)
     if objects.find_reserved_key(report["connector"]):
@@ -127,8 +126,8 @@ def check_report(report: Mapping[str, Any]) -> None:
             reason=f"Keys must not begin with '{objects.RESERVED_PREFIX}'.",
         )
     size = len(json.dumps(report["connector"], separators=(",", ":")))
-    if size > CONF.api.max_connector_size:
-        raise exception.TooLarge(what="The connector", limit=CONF.api.max_connector_size)
+    if size > host_identity.MAX_CONNECTOR_SIZE:
+        raise exception.TooLarge(what="The connector", limit=host_identity.MAX_CONNECTOR_SIZE)
 
 
 def check_values(**values: object) -> None:

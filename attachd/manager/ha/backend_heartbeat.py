@@ -69,7 +69,7 @@ class BackendHeartbeat(PeriodicTask):
         self._purge_if_due()
 
     def _purge_if_due(self) -> None:
-        if time.monotonic() >= self._purged_at + CONF.manager.purge_interval:
+        if time.monotonic() >= self._purged_at + purge.INTERVAL:
             self._purged_at = time.monotonic()
             purge.purge_old_rows()
 

@@ -19,6 +19,9 @@ from attachd.states import AttachmentState, Event
 
 LOG = log.getLogger(__name__)
 
+INTERVAL: Final = 3600.0
+"""Seconds between two purges of old messages to users, events and idempotency keys."""
+
 BATCH_SIZE: Final = 1000
 """How many events are removed in one transaction."""
 

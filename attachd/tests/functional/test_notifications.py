@@ -4,6 +4,7 @@
 import json
 import re
 import unittest
+from unittest import mock
 
 from attachd.conf import CONF
 from attachd.notifications import sender
@@ -190,7 +191,7 @@ class OutageTest(InProcessCase):
         self.assertEqual(expected, listener.event_types())
 
     def test_notifications_beyond_the_queue_size_are_counted_as_lost(self):
-        conf_fixture.override(self, "queue_size", 3, "notifications")
+        self.enterContext(mock.patch.object(sender, "QUEUE_SIZE", 3))
         # However long: nothing is ever taken.
         CONF.set_override("flush_timeout", 2.0, "notifications")
         proxy, url = tcp_proxy.in_front_of(self, self.broker)

@@ -116,7 +116,7 @@ class LossTest(Case):
         return [record.getMessage() for record in logged.records]
 
     def test_full_queue_drops_last_notification(self):
-        conf_fixture.override(self, "queue_size", 2, "notifications")
+        self.enterContext(mock.patch.object(sender, "QUEUE_SIZE", 2))
         go = self.hold()
         self.send("volume.one")
         self.send("volume.two")
@@ -132,14 +132,14 @@ class LossTest(Case):
         )
 
     def test_end_of_lost_start_is_dropped(self):
-        conf_fixture.override(self, "queue_size", 1, "notifications")
+        self.enterContext(mock.patch.object(sender, "QUEUE_SIZE", 1))
         go = self.hold()
         self.send("volume.other", "v9")
         with self.assertLogs(LOGGER, "ERROR") as logged:
             self.send("volume.attach.start", "v1")
             go.set()
             self.assertEqual(["volume.slow", "volume.other"], self.notifications.event_types())
-            CONF.set_override("queue_size", 10, "notifications")
+            self.enterContext(mock.patch.object(sender, "QUEUE_SIZE", 10))
             found = sender._get_sender()
             found._losses.add(sender.Event("volume.attach.start", "v2", "p", dict), "why")
             self.send("volume.attach.end", "v2")
@@ -289,7 +289,7 @@ class EndTest(Case):
         self.assertEqual(0, found.sent)
 
     def test_stop_with_full_queue_keeps_timeout(self):
-        conf_fixture.override(self, "queue_size", 1, "notifications")
+        self.enterContext(mock.patch.object(sender, "QUEUE_SIZE", 1))
         conf_fixture.override(self, "flush_timeout", 0.2, "notifications")
         self.hold()
         self.send("volume.one", "v1")

@@ -2,10 +2,10 @@
 """Tests of the schemas of connectors and ids."""
 
 import unittest
+from unittest import mock
 
-from attachd import exception
+from attachd import exception, host_identity
 from attachd.api.attachments import schema
-from attachd.conf import CONF
 from attachd.tests.fixtures import conf_fixture
 
 
@@ -19,8 +19,7 @@ class IdentityTest(unittest.TestCase):
 class ConnectorTest(conf_fixture.DefaultConfCase):
     def setUp(self):
         super().setUp()
-        CONF.set_override("max_connector_size", 1024, group="api")
-        self.addCleanup(CONF.clear_override, "max_connector_size", group="api")
+        self.enterContext(mock.patch.object(host_identity, "MAX_CONNECTOR_SIZE", 1024))
 
     def test_check_connector_allows_any_key(self):
         schema.check_connector(

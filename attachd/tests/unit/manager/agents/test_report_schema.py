@@ -3,11 +3,11 @@
 
 from typing import Any
 import unittest
+from unittest import mock
 
-from attachd import exception
+from attachd import exception, host_identity
 from attachd.manager.agents import report_schema
 from attachd.tests.fixtures import fake_agent
-from attachd.tests.fixtures.conf_fixture import override
 
 KEY = "k" * 43
 DEVICE = {"attachment_id": "a", "volume_id": "v", "path": None, "size_bytes": None}
@@ -84,7 +84,7 @@ class ReportTest(unittest.TestCase):
         )
 
     def test_check_report_limits_size_of_connector(self):
-        override(self, "max_connector_size", 1024, group="api")
+        self.enterContext(mock.patch.object(host_identity, "MAX_CONNECTOR_SIZE", 1024))
         report_schema.check_report({**SAID, "connector": {"host": "h", "more": "x" * 900}})
         large = {**SAID, "connector": {"host": "h", "more": "x" * 1024}}
         self.refused("1024", large, exception.TooLarge)

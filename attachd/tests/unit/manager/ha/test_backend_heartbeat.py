@@ -9,8 +9,9 @@ from attachd.db.cluster import services
 from attachd.db.volumes import queries as volume_queries
 from attachd.drivers.base import BackendStats, PoolStats
 from attachd.lost_agents import Action, Rule
+from attachd.manager.ha import purge
 from attachd.manager.ha.backend_heartbeat import BINARY, BackendHeartbeat
-from attachd.tests.fixtures import backends, conf_fixture, db_rows
+from attachd.tests.fixtures import backends, db_rows
 from attachd.tests.wait import TIMEOUT
 
 
@@ -146,13 +147,13 @@ class BackendHeartbeatTest(backends.BackendCase):
             self.assertTrue(self._reported()["up"])
 
     def test_run_once_purges_old_rows_at_intervals(self):
-        purge = self.enterContext(mock.patch("attachd.db.messages.purge", return_value=1))
+        purged = self.enterContext(mock.patch("attachd.db.messages.purge", return_value=1))
         self.heartbeat.run_once()
         self.heartbeat.run_once()
-        self.assertEqual(1, purge.call_count)
-        conf_fixture.override(self, "purge_interval", 0, group="manager")
+        self.assertEqual(1, purged.call_count)
+        self.enterContext(mock.patch.object(purge, "INTERVAL", 0))
         self.heartbeat.run_once()
-        self.assertEqual(2, purge.call_count)
+        self.assertEqual(2, purged.call_count)
 
 
 class RunTest(backends.BackendCase):

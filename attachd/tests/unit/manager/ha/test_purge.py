@@ -5,7 +5,6 @@ import datetime
 from unittest import mock
 
 from attachd import exception
-from attachd.conf import CONF
 from attachd.db import idempotency_keys, messages, models
 from attachd.db.attachments import events
 from attachd.db.attachments import store as expiry_db
@@ -80,7 +79,7 @@ class ExpireAttachmentsTest(backends.BackendCase):
         with self.backend.driver.failing("grant"), self.assertRaises(exception.ConnectFailed):
             attach.attach(self.backend, attachment_id, self.volume_id, db_rows.CONNECTOR)
         left = db_rows.get_attachment(attachment_id)["expires_at"] - models.now()
-        self.assertAlmostEqual(CONF.manager.failed_attachment_ttl, left.total_seconds(), delta=60)
+        self.assertAlmostEqual(expiry_db.FAILED_TTL, left.total_seconds(), delta=60)
 
     def test_expire_attachments_keeps_failed_row_connected_meanwhile(self):
         attachment_id = self._add(state="connect_failed")
