@@ -99,7 +99,7 @@ class RowCountCollectorTest(backends.BackendCase):
 
 
 class Served:
-    _host = "h@b"
+    host = "h@b"
 
     @transport.expected_errors
     def attach(self, error=None):
