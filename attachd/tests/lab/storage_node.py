@@ -9,6 +9,7 @@ from typing import Any
 import uuid
 
 from attachd.drivers import base
+from attachd.tests.fixtures import processes
 from attachd.tests.lab import guests, installation
 
 DISK = "/dev/vdb"
@@ -24,6 +25,9 @@ modprobe dm_snapshot
 vgcreate -q {GROUP} {DISK}
 lvcreate -q --type thin-pool --size 4g --zero y --name {POOL} {GROUP}
 """
+
+_RULES = "etc/udev/rules.d/12-attachd.rules"
+_INSTALL_RULES = f"cat > /{_RULES} && udevadm control --reload"
 
 # Those of etc/systemd/attachd-manager.service.d/lvm.conf.
 _PRIVILEGES = (
@@ -100,7 +104,8 @@ class StorageNode:
         self._options: dict[str, Any] = {}
 
     def make_group(self) -> None:
-        """Make the volume group, and a thin pool in it."""
+        """Make the volume group, and a thin pool in it, on a machine with attachd's udev rules."""
+        self.guest.run(_INSTALL_RULES, (processes.ROOT / _RULES).read_bytes())
         self.guest.run(_MAKE_GROUP)
 
     def start(self, **options: Any) -> None:

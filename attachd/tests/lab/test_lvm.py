@@ -277,6 +277,21 @@ class Case(testtools.TestCase):
         self.assertEqual(last, int.from_bytes(block[:8], "big"))
         self.detach(volume, self.a)
 
+    def check_storage_node_does_not_read_the_content_of_volumes(self):
+        volume, uuid_ = self.node.create(), f"{uuid.uuid4()}"
+        self.attach(volume, self.a)
+        self.a.run(f"mkfs.ext4 -q -L trap -U {uuid_} {self.a.path} && sync")
+        self.detach(volume, self.a)
+        lv = f"/dev/{_GROUP}/attachd-{volume.id}"
+        node = self.node.guest
+        node.run(f"udevadm settle; lvchange --activate n {lv}; lvchange --activate y {lv}")
+        node.run(f"udevadm settle; test -b {lv} && blkid {lv} | grep -q {uuid_}")
+        links = node.run(f"ls /dev/disk/by-*; udevadm info --query=property {lv}").decode()
+        self.assertEqual([False, False], [item in links for item in (uuid_, "trap")])
+        self.attach(volume, self.b)
+        self.b.run(f"blkid {self.b.path} | grep -q {uuid_}")
+        self.detach(volume, self.b)
+
     def check_writer_goes_on_with_each_of_two_paths(self):
         """Cut one path after the other while a host writes, and extend the volume meanwhile."""
         paths = [networks.Network(number) for number in (1, 2)]
@@ -406,6 +421,9 @@ class LioTest(Case):
         # The lab's 15 seconds are less than an emulated machine needs to boot.
         self.a.run(_LONG_REPLACEMENT_TIMEOUT)
         self.check_writer_goes_on_after_reboot_of_storage_node()
+
+    def test_storage_node_does_not_read_the_content_of_volumes(self):
+        self.check_storage_node_does_not_read_the_content_of_volumes()
 
     def test_other_host_is_refused(self):
         self.check_other_host_is_refused()

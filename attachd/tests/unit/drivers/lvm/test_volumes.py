@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Thin and thick logical volumes: old data, interrupted steps, errors."""
 
+import fnmatch
 import os
+import re
+import unittest
 
 from attachd import exception
 from attachd.drivers import base
-from attachd.tests.fixtures import fake_lvm
+from attachd.drivers.lvm import volumes
+from attachd.tests.fixtures import fake_lvm, processes
 from attachd.tests.unit.drivers.lvm import case
 
 GIB = 2**30
@@ -144,3 +148,22 @@ class ThinTest(VolumesCase):
         driver = self.driver(lvm_thin_pool=fake_lvm.POOL)
         self.lvm.add("volume-of-cinder", GIB)
         self.assertEqual({}, dict(driver.list_volumes()))
+
+
+class UdevRulesTest(unittest.TestCase):
+    """etc/udev/rules.d/12-attachd.rules, which tests/lab/test_lvm.py tries."""
+
+    def test_rules_match_the_volumes_of_any_group_and_no_other_lv(self):
+        text = (processes.ROOT / "etc/udev/rules.d/12-attachd.rules").read_text()
+        (pattern,) = re.findall(r'ATTR\{dm/name\}!="([^"]*)"', text)
+
+        def is_matched(group, lv):
+            # As device-mapper names it.
+            name = "-".join(part.replace("-", "--") for part in (group, lv))
+            return fnmatch.fnmatchcase(name, pattern)
+
+        for group in ("attachd", "fast-disks"):
+            for step in ("", *volumes._STEPS):
+                self.assertTrue(is_matched(group, volumes._name(case.VOLUME.id) + step))
+            for other in ("root", "pool", "volume-1", "attachd"):
+                self.assertFalse(is_matched(group, other), other)
