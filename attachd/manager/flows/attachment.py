@@ -96,6 +96,8 @@ class Grant(task.Task):
         if isinstance(result, WithSecrets):
             export = dataclasses.replace(export, provider_secrets=result.provider_secrets)
         try:
+            # A volume that is on storage which is away has its exports there.
+            storage_identity.check_has_volume(request.driver, request.volume, export.attachment_id)
             request.driver.revoke(request.volume, export, request.others())
         except Exception:
             LOG.exception(

@@ -100,6 +100,14 @@ class AttachFlowTest(unittest.TestCase):
         self.assertFalse(failed.clean)
         self.assertIs(self.save.side_effect, failed.cause)
 
+    def test_attach_flow_in_doubt_is_not_clean_on_storage_without_the_volume(self):
+        """The volume, and what was granted, may be on storage that is away."""
+        with mock.patch.object(self.driver, "has_volume", return_value=False):
+            for repeated, final in ((False, False), (True, True)):
+                with self.driver.failing("grant", final=final):
+                    self.assertFalse(self._fail(repeated=repeated).clean)
+        self.assertEqual(["grant", "grant"], self.driver.methods)
+
     def test_attach_flow_that_must_stay_granted_does_not_revoke(self):
         self.must_stay.return_value = True
         self.save.side_effect = exception.Conflict(reason="lost")
