@@ -320,6 +320,7 @@ class FairServer:
         self._target = target
         self._per_volume = per_volume
         self._executor: FairExecutor | None = None
+        self._is_stopping = False
         self._server = RPCServer(transport, target, dispatcher)
         self._server._executor_cls = self._make_executor  # noqa: SLF001
 
@@ -341,7 +342,8 @@ class FairServer:
         acknowledged.
         """
         listener = getattr(self._server.listener, "_poll_style_listener", None)
-        connection = getattr(listener, "conn", None)
+        connection = None if self._is_stopping else getattr(listener, "conn", None)
+        self._is_stopping = True
         for consumer in list(getattr(connection, "_consumers", ())):
             consumer.callback = _leave
         self._server.stop()

@@ -266,6 +266,7 @@ class ServerTest(unittest.TestCase):
         self.addCleanup(server._server.listener.cleanup)
         self.addCleanup(server._server.listener.stop)
         server._server.listener = listener
-        server.stop()
+        for _ in range(2):
+            server.stop()
         receive.assert_not_called()
         connection.close.assert_called_once_with()
