@@ -246,11 +246,8 @@ class _Line:
     def __init__(self, url: messaging.TransportURL) -> None:
         self.connection = connect(url, "send")
         self._returned: list[tuple[Any, ...]] = []
-        self._options = {
-            "mandatory": True,
-            "compression": option(url, "kombu_compression"),
-            "confirm_timeout": option(url, "heartbeat_timeout_threshold") or None,
-        }
+        self._compression = option(url, "kombu_compression")
+        self._limits = [item for item in [option(url, "heartbeat_timeout_threshold")] if item]
         try:
             # Not the default channel: for that kombu would connect without a limit.
             self._producer = Producer(
@@ -268,8 +265,15 @@ class _Line:
     ) -> tuple[Any, ...] | None:
         """Send a message; return what the broker returns if no queue takes it."""
         self._returned.clear()
+        limits = [*self._limits, timeout] if timeout else self._limits
         self._producer.publish(
-            envelope, exchange=exchange, routing_key=key, expiration=timeout, **self._options
+            envelope,
+            exchange=exchange,
+            routing_key=key,
+            mandatory=True,
+            expiration=timeout,
+            compression=self._compression,
+            confirm_timeout=min(limits, default=None),
         )
         return self._returned[0] if self._returned else None
 
@@ -288,7 +292,8 @@ class Sender:
         """Send a message to a queue.
 
         :param content: what JSON can say
-        :param timeout: seconds after which the broker drops a message that waits
+        :param timeout: seconds after which the broker drops a message that waits, and in which it
+            has to confirm it
         :raises MessageUndeliverable: no queue takes it
         :raises MessageDeliveryFailure: the message queue refuses it, or cannot be reached; its
             context is the error of amqp
@@ -308,7 +313,7 @@ class Sender:
                 except FAILURES as error:
                     line.connection.collect()
                     self.close()  # The others were made before, and are likely as broken.
-                    if attempt + 1 == ATTEMPTS:
+                    if attempt + 1 == ATTEMPTS or isinstance(error, TimeoutError):
                         raise messaging.MessageDeliveryFailure(f"{error}") from error
                 else:
                     self._idle.append(line)

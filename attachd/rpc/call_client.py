@@ -10,6 +10,7 @@ import contextlib
 import functools
 import queue
 import threading
+import time
 from typing import Any, Final
 import uuid
 
@@ -83,16 +84,17 @@ class Replies:
 
 
 def get_answer(
-    waiting: "queue.SimpleQueue[dict[str, Any]]", timeout: float, method: str
+    waiting: "queue.SimpleQueue[dict[str, Any]]", deadline: float, method: str
 ) -> dict[str, Any]:
     """Return the answer to a call.
 
+    :param deadline: on the monotonic clock
     :raises MessagingTimeout: there is none in time
     """
     try:
-        return waiting.get(timeout=timeout)
+        return waiting.get(timeout=max(0.0, deadline - time.monotonic()))
     except queue.Empty:
-        raise messaging.MessagingTimeout(f"No answer to {method} in {timeout} s") from None
+        raise messaging.MessagingTimeout(f"No answer to {method} in time") from None
 
 
 class CallClient:
@@ -126,7 +128,7 @@ class CallClient:
         :raises MessageUndeliverable: no queue takes it
         :raises MessageDeliveryFailure: the message queue cannot be reached
         """
-        message_id = uuid.uuid4().hex
+        message_id, deadline = uuid.uuid4().hex, time.monotonic() + self._timeout
         packed = self._serializer.serialize_context(context)
         with tracing.sent(f"{self._target.topic}.{method}", packed):
             content = {
@@ -146,6 +148,6 @@ class CallClient:
                 self._sender.send(
                     content, self._target.exchange, self._target.topic, self._timeout
                 )
-                answered = get_answer(waiting, self._timeout, method)
+                answered = get_answer(waiting, deadline, method)
         result = answers.unpack(answered, MODULES)
         return self._serializer.deserialize_entity(context, result)

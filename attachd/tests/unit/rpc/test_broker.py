@@ -163,6 +163,16 @@ class SenderTest(Case):
         self.publish.side_effect = [ConnectionResetError] * 2
         self.assertRaises(messaging.MessageDeliveryFailure, self.send)
 
+    def test_silent_broker_is_waited_for_no_longer_than_the_caller_waits(self):
+        self.publish.side_effect = TimeoutError
+        self.assertRaises(messaging.MessageDeliveryFailure, self.send)
+        self.publish.assert_called_once()
+        limit = CONF[broker.RABBIT].heartbeat_timeout_threshold
+        self.assertEqual(min(30, limit), self.publish.call_args.kwargs["confirm_timeout"])
+        with self.assertRaises(messaging.MessageDeliveryFailure):
+            self.sender.send({}, "x", "key", 5)
+        self.assertEqual(5, self.publish.call_args.kwargs["confirm_timeout"])
+
     def test_refusals_are_delivery_failures_that_keep_their_code(self):
         for error, is_kept in (
             (amqp_exceptions.MessageNacked(), True),
