@@ -238,6 +238,14 @@ class ServiceRow(TypedDict):
     alive: NotRequired[bool]
 
 
+class StorageRow(TypedDict):
+    """The storage of a pool of a backend."""
+
+    backend: str
+    pool: str
+    storage_id: str
+
+
 class MemberRow(TypedDict):
     """A living manager process."""
 

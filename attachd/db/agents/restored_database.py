@@ -14,6 +14,7 @@ from attachd import exception
 from attachd.db import models
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
+from attachd.db.row_types import AgentRow
 
 _AGENTS = models.agents
 
@@ -41,7 +42,8 @@ def end(hosts: Collection[str] = ()) -> int:
     """
     ended = sa.update(_AGENTS)
     if hosts:
-        known = session.fetch_all(sa.select(_AGENTS.c.host).where(_AGENTS.c.host.in_(hosts)))
+        statement = sa.select(_AGENTS.c.host).where(_AGENTS.c.host.in_(hosts))
+        known = session.fetch_all(statement, AgentRow)
         for host in sorted({*hosts} - {row["host"] for row in known}):
             raise exception.AgentNotFound(host=host)
         ended = ended.where(_AGENTS.c.host.in_(hosts))

@@ -97,7 +97,7 @@ def _insert_or_update(
     statement = sa.select(_SERVICES.c.rpc_version).where(
         _SERVICES.c.binary == binary, _SERVICES.c.host == host
     )
-    row = session.fetch_one(statement)
+    row = session.fetch_one(statement, ServiceRow)
     if row is None:
         new = {"binary": binary, "host": host, **values, **version_values}
         session.write(sa.insert(_SERVICES).values(new))

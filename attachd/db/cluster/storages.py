@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from attachd.db import models
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
+from attachd.db.row_types import StorageRow
 
 _STORAGES = models.storages
 
@@ -24,7 +25,8 @@ def list_known(backend: str) -> dict[str, str]:
     :param backend: ``host@backend``
     """
     statement = sa.select(_STORAGES).where(_STORAGES.c.backend == backend)
-    return {row["pool"]: row["storage_id"] for row in session.fetch_all(statement)}
+    rows = session.fetch_all(statement, StorageRow)
+    return {row["pool"]: row["storage_id"] for row in rows}
 
 
 def claim(backend: str, storage_ids: Mapping[str, str]) -> dict[str, str]:
