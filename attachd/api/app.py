@@ -311,14 +311,15 @@ class Dispatcher(pecan.core.ExplicitPecan):
     ) -> None:
         """Take the response of the controller; pecan would inspect its signature first."""
         state.response = response = controller(*args)
-        if response.status_int == 200 and response.content_length == 0:  # noqa: PLR2004  HTTP
-            state.response = _EmptyResponse(response)
+        if response.status_int == 200:  # noqa: PLR2004  HTTP
+            state.response = _SuccessfulResponse(response)
 
 
-class _EmptyResponse:
-    """A response without a body as pecan sees it, which would turn its status 200 into a 204.
+class _SuccessfulResponse:
+    """A response whose body pecan does not read.
 
-    Clients expect the 200.
+    Pecan reads the body of each 200, and turns an empty one into a 204, where clients expect the
+    200.  A stream would be read to its end before anything is sent.
     """
 
     status_int = 0

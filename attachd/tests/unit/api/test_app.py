@@ -6,6 +6,8 @@ import inspect
 import unittest
 from unittest import mock
 
+import webob
+
 from attachd import exception
 from attachd.api import app, endpoint
 from attachd.api import microversions as mv
@@ -93,6 +95,21 @@ class DispatcherTest(Case):
                     environ | {"wsgi.input": source}
                 )
                 self.assertEqual(404, answer.status)
+
+    def test_stream_is_not_read_before_it_is_sent(self):
+        read = []
+
+        class Stream:
+            def __iter__(self):
+                read.append("begin")
+                yield b"data"
+
+        response = webob.Response(content_type="text/event-stream", app_iter=Stream())
+        with mock.patch.object(app.Root, "dispatch", return_value=response):
+            environ = webob.Request.blank("/v3/events").environ
+            body = app.Dispatcher(app.Root(mock.Mock()))(environ, lambda *_: None)
+        self.assertEqual([], read)
+        self.assertEqual([b"data"], list(body))
 
 
 class RouteTableTest(register.Case):
