@@ -270,7 +270,8 @@ def find_closed_in(connection: sa.Connection, identity: HostIdentity) -> list[Ho
     )
     is_candidate = sa.or_(_FENCES.c.host_key == identity.key, _FENCES.c.host_key.in_(owners))
     statement = sa.select(_FENCES).where(is_candidate, IS_CLOSED).order_by(_FENCES.c.host)
-    rows: list[Any] = [dict(row._mapping) for row in connection.execute(statement)]
+    found: list[Any] = [dict(row._mapping) for row in connection.execute(statement)]
+    rows: list[HostFenceRow] = found
     known = _get_identities(connection, [row["host"] for row in rows]) if rows else {}
     return [row for row in rows if host_identity.is_same_host(identity, known[row["host"]])]
 

@@ -383,8 +383,9 @@ def _remove_unused() -> list[HostIdentityRow]:
         ~is_closed,
     )
     with session.writer() as connection:
-        found = connection.execute(sa.select(_IDENTITIES).where(is_unused).limit(MAX_PURGED))
-        rows: list[Any] = [dict(row._mapping) for row in found]
+        unused = connection.execute(sa.select(_IDENTITIES).where(is_unused).limit(MAX_PURGED))
+        found: list[Any] = [dict(row._mapping) for row in unused]
+        rows: list[HostIdentityRow] = found
         names = [row["identifier"] for row in rows]
         if names:
             is_named = _IDENTITIES.c.identifier.in_(names)

@@ -357,7 +357,7 @@ def create(
     """
     own = {key: value for key, value in values.items() if key in _VOLUMES.c}
     state = VolumeState(own.get("state", VolumeState.CREATING))
-    row: Any = {column.name: None for column in _VOLUMES.c} | {
+    new: Any = {column.name: None for column in _VOLUMES.c} | {
         "multiattach": False,
         "shared_targets": True,  # unless its backend reports otherwise
         "bootable": False,
@@ -371,6 +371,7 @@ def create(
         "state": state.value,
         **states.derive(state, ())._asdict(),
     }
+    row: VolumeRow = new
     row["owner"] = models.backend_of(row["host"]) if state in IN_PROGRESS else None
     with session.writer() as connection:
         if first is not None:
@@ -388,9 +389,11 @@ def create(
         if metadata:
             pairs = [_metadata_row(row["id"], *pair) for pair in metadata.items()]
             connection.execute(sa.insert(_VOLUME_METADATA), pairs)
-    row |= {"metadata": dict(metadata), "volume_type_name": values.get("volume_type_name")}
-    created: VolumeWithMetadataRow = row
-    return created
+    return {
+        **row,
+        "metadata": dict(metadata),
+        "volume_type_name": values.get("volume_type_name"),
+    }
 
 
 def _metadata_row(volume_id: str, key: str, value: str) -> dict[str, str]:
