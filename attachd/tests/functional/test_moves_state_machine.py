@@ -6,13 +6,10 @@ After each grant, and after each call, the backend's modes are counted.  ATTACHD
 runs more.
 """
 
-import logging
-import os
 from typing import Any
 import unittest
 from unittest import mock
 
-import hypothesis
 from hypothesis import stateful
 from hypothesis import strategies as st
 
@@ -20,10 +17,9 @@ from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
 from attachd.manager.ha.ensure_exports import EnsureExportsTask
 from attachd.manager.ha.recovery import RecoveryLoop
 from attachd.tests.fixtures import db_rows, wsgi_api
+from attachd.tests.functional import state_machines
 from attachd.tests.wait import wait_until
 
-MANY = os.environ.get("ATTACHD_TEST_EXAMPLES")
-EXAMPLES = int(MANY or 20)
 STEPS = 25
 VERSION = f"{wsgi_api.LATEST}, attachd 1.1"
 HOSTS = st.sampled_from(["compute-1", "compute-2", "compute-3"])
@@ -168,18 +164,5 @@ class MovesStateMachineTest(unittest.TestCase):
     """One API and one manager, many stories."""
 
     def test_random_calls_leave_one_writer(self):
-        # Failures are expected here: do not log them.
-        logging.disable(logging.CRITICAL)
-        self.addCleanup(logging.disable, logging.NOTSET)
-        api = wsgi_api.use(self)
-        stateful.run_state_machine_as_test(
-            lambda: Machine(api),
-            settings=hypothesis.settings(
-                max_examples=EXAMPLES,
-                derandomize=not MANY,
-                stateful_step_count=STEPS,
-                deadline=None,
-                database=None,
-                suppress_health_check=list(hypothesis.HealthCheck),
-            ),
-        )
+        api = state_machines.start_api(self)
+        state_machines.run(lambda: Machine(api), STEPS)

@@ -4,16 +4,14 @@
 It works as test_state_machine, with multiattach volumes and multiattach_model.py.
 """
 
-import logging
 from typing import Any
 import unittest
 
-import hypothesis
 from hypothesis import stateful
 from hypothesis import strategies as st
 
 from attachd.tests.fixtures import conf_fixture, db_rows, wsgi_api
-from attachd.tests.functional import attachment_model, multiattach_model
+from attachd.tests.functional import attachment_model, multiattach_model, state_machines
 from attachd.tests.functional.attachment_model import Faults
 from attachd.tests.functional.legacy_rules import connector
 from attachd.tests.functional.multiattach_model import (
@@ -23,7 +21,6 @@ from attachd.tests.functional.multiattach_model import (
     Volume,
     server_count,
 )
-from attachd.tests.functional.test_state_machine import EXAMPLES, MANY
 
 STEPS = 40
 VOLUMES = 3
@@ -179,10 +176,7 @@ class SharingMachineTest(unittest.TestCase):
     """One API and one manager, many stories."""
 
     def test_random_calls_obey_the_multiattach_model(self):
-        # Failures are expected here: do not log them.
-        logging.disable(logging.CRITICAL)
-        self.addCleanup(logging.disable, logging.NOTSET)
-        api = wsgi_api.use(self)
+        api = state_machines.start_api(self)
         conf_fixture.override(self, "max_attachments_per_host", MOST_AT_A_HOST, group="manager")
         types = {}
         for kind in KINDS:
@@ -190,14 +184,4 @@ class SharingMachineTest(unittest.TestCase):
             made = api.request("POST", "/types", body, token=wsgi_api.ADMIN)
             self.assertEqual(200, made.status, made)
             types[kind.name] = made.body["volume_type"]["id"]
-        stateful.run_state_machine_as_test(
-            lambda: Machine(api, types),
-            settings=hypothesis.settings(
-                max_examples=EXAMPLES,
-                derandomize=not MANY,
-                stateful_step_count=STEPS,
-                deadline=None,
-                database=None,
-                suppress_health_check=list(hypothesis.HealthCheck),
-            ),
-        )
+        state_machines.run(lambda: Machine(api, types), STEPS)

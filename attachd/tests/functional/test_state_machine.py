@@ -6,12 +6,9 @@ responses, the rows and the grants of the backend are compared with attachment_m
 ATTACHD_TEST_EXAMPLES=1000 runs more.
 """
 
-import logging
-import os
 from typing import Any
 import unittest
 
-import hypothesis
 from hypothesis import stateful
 from hypothesis import strategies as st
 
@@ -19,15 +16,12 @@ from attachd.db.volumes import store as volumes_db
 from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
 from attachd.manager.ha.ensure_exports import EnsureExportsTask
 from attachd.tests.fixtures import db_rows, wsgi_api
-from attachd.tests.functional import attachment_model, legacy_model
+from attachd.tests.functional import attachment_model, legacy_model, state_machines
 from attachd.tests.functional.attachment_model import Faults
 from attachd.tests.functional.legacy_rules import LegacyRules as Rules
 from attachd.tests.functional.legacy_rules import connector
 from attachd.tests.wait import wait_until
 
-MANY = os.environ.get("ATTACHD_TEST_EXAMPLES")
-"""How many stories to make up; where it is not set, they are few and always the same."""
-EXAMPLES = int(MANY or 20)
 STEPS = 40
 VOLUMES = 2
 SIZE = 1
@@ -358,21 +352,8 @@ class StateMachineTest(unittest.TestCase):
     """One API and one manager, many stories."""
 
     def test_random_calls_obey_the_attachment_model(self):
-        # Failures are expected here: do not log them.
-        logging.disable(logging.CRITICAL)
-        self.addCleanup(logging.disable, logging.NOTSET)
-        api = wsgi_api.use(self)
+        api = state_machines.start_api(self)
         specs = {"name": MULTIATTACH, "extra_specs": {"multiattach": "<is> True"}}
         made = api.request("POST", "/types", {"volume_type": specs}, token=wsgi_api.ADMIN)
         self.assertEqual(200, made.status, made)
-        stateful.run_state_machine_as_test(
-            lambda: Machine(api),
-            settings=hypothesis.settings(
-                max_examples=EXAMPLES,
-                derandomize=not MANY,
-                stateful_step_count=STEPS,
-                deadline=None,
-                database=None,
-                suppress_health_check=list(hypothesis.HealthCheck),
-            ),
-        )
+        state_machines.run(lambda: Machine(api), STEPS)
