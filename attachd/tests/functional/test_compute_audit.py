@@ -5,16 +5,12 @@ import datetime
 import unittest
 from unittest import mock
 
-from keystoneauth1 import session
-import requests
-
 from attachd import compute as compute_api
 from attachd.db import models
 from attachd.manager.audit import compute
 from attachd.manager.audit.rules import REPAIRED, Kind
 from attachd.tests.fixtures import conf_fixture, db_rows, fake_nova, keystone_api
 from attachd.tests.selection import full_only
-from attachd.tests.wait import TIMEOUT
 
 SERVER, OTHER = (f"{number}1111111-2222-3333-4444-555555555555" for number in "12")
 LONG_AGO = models.now() - datetime.timedelta(days=1)
@@ -28,22 +24,10 @@ class ComputeAuditTest(unittest.TestCase):
         self.api = keystone_api.use(self)
         self.keystone = self.api.keystone
         self.compute = fake_nova.FakeNova(self)
-        self.compute.accepts_token = self.is_valid
+        self.compute.accepts_token = self.keystone.is_valid
         self.keystone.endpoint("compute", self.compute.url)
         self.addCleanup(self.keystone.forget_endpoint, "compute")
         conf_fixture.override(self, "auth_section", "keystone_authtoken", "nova")
-
-    def is_valid(self, token):
-        """Ask Keystone, as Nova does."""
-        answer = requests.get(
-            f"{self.keystone.url}/auth/tokens",
-            headers={
-                "X-Auth-Token": self.keystone.admin.login().get_token(session.Session()),
-                "X-Subject-Token": token,
-            },
-            timeout=TIMEOUT,
-        )
-        return answer.ok
 
     def attach(self, server):
         """Attach a volume to a server as Nova does, long ago."""

@@ -3,9 +3,6 @@
 
 import unittest
 
-from keystoneauth1 import session
-import requests
-
 from attachd.db.engine import session as db_session
 from attachd.tests.fixtures import (
     conf_fixture,
@@ -15,7 +12,6 @@ from attachd.tests.fixtures import (
     wsgi_api,
 )
 from attachd.tests.selection import full_only
-from attachd.tests.wait import TIMEOUT
 
 SERVER = "11111111-2222-3333-4444-555555555555"
 CONNECTOR = {"host": "compute-1", "initiator": "iqn.2026-01.org.example:compute-1"}
@@ -36,18 +32,6 @@ class Case(unittest.TestCase):
         self.alice = self.keystone.user("alice", "member")
         self.token = self.keystone.token(self.alice)
         self.volume = db_rows.add_volume(project_id=self.alice.project_id)["id"]
-
-    def is_valid(self, token):
-        """Ask Keystone, as Nova does."""
-        answer = requests.get(
-            f"{self.keystone.url}/auth/tokens",
-            headers={
-                "X-Auth-Token": self.keystone.admin.login().get_token(session.Session()),
-                "X-Subject-Token": token,
-            },
-            timeout=TIMEOUT,
-        )
-        return answer.ok
 
     def attach(self, **fields):
         body = {"attachment": {
@@ -92,7 +76,7 @@ class UserTest(Case):
         self.assertIn("through the Compute API", answer.fault)
 
     def test_delete_attachment_queries_nova_once_as_the_user(self):
-        self.compute.accepts_token = self.is_valid
+        self.compute.accepts_token = self.keystone.is_valid
         self.assertEqual(409, self.delete(self.used()).status)
         ((path, headers),) = self.compute.requests
         self.assertEqual(f"/v2.1/servers/{SERVER}/os-volume_attachments/{self.volume}", path)

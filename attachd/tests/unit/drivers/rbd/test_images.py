@@ -3,37 +3,20 @@
 
 import json
 import struct
-import unittest
 from unittest import mock
 
 from attachd import exception
-from attachd.ceph import bindings, object_names
-from attachd.drivers import base
+from attachd.ceph import object_names
 from attachd.drivers.rbd import objects
-from attachd.drivers.rbd.driver import RbdDriver
-from attachd.tests.unit.drivers import configured
-from attachd.tests.unit.drivers.rbd import fake_modules
-
-VOLUME = base.VolumeRef("5b0c6c1e-3f0f-4a39-9a0c-6d9f6f3a0001", 1)
-NAME = f"attachd-{VOLUME.id}"
+from attachd.tests.unit.drivers.rbd.pool_case import NAME, VOLUME, PoolCase
 
 
-class ImagesTest(unittest.TestCase):
+class ImagesTest(PoolCase):
     """A pool in which a test puts what it needs."""
 
     def setUp(self):
         super().setUp()
-        self.lib = fake_modules.modules()
-        self.enterContext(mock.patch.object(bindings, "load", return_value=self.lib))
-        self.driver = configured.driver(RbdDriver)
-        (self.images,) = self.driver._pools
-        self.rbd = self.lib.rbd.RBD.return_value
-        self.rbd.list2.return_value = [{"name": NAME, "id": "10ab"}]
-        self.pool = fake_modules.Pool(self.lib)
-        self.pool.add_header("10ab")
-        self.pool.objects |= {f"rbd_id.{NAME}": object_names.encode("10ab"), "rbd_directory": b""}
-        opened = mock.MagicMock(**{"return_value.__enter__.return_value": self.pool})
-        self.enterContext(mock.patch.object(self.images, "open_pool", opened))
+        self.pool.objects["rbd_directory"] = b""
         self.used = mock.Mock()
         self.enterContext(mock.patch.object(self.images.clients, "check_unused", self.used))
 

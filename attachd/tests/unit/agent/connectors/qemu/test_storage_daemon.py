@@ -15,28 +15,16 @@ from attachd import exception
 from attachd.agent.connectors.qemu import storage_daemon
 from attachd.agent.connectors.qemu.blockdev import VolumePath
 from attachd.linux import commands
-from attachd.tests.fixtures import requirements, user_space_devices
+from attachd.tests.fixtures import requirements
+from attachd.tests.unit.agent.connectors.qemu.device_case import SIZE, DeviceCase
 from attachd.tests.wait import TIMEOUT, wait_until
 
-SIZE = 2**20
 
-
-class DaemonTest(fixtures.TestWithFixtures):
+class DaemonTest(DeviceCase):
     """Start, use and end of a daemon."""
 
     def setUp(self):
         super().setUp()
-        requirements.require_root(self)
-        requirements.share_mounts(self)
-        requirements.require_device(self, "/dev/fuse")
-        requirements.require_tool(self, storage_daemon.TOOL)
-        self.folder = Path(self.useFixture(fixtures.TempDir()).path).resolve() / "device"
-        self.folder.mkdir()
-        self.lock = os.open(self.folder, os.O_RDONLY)
-        self.addCleanup(os.close, self.lock)
-        self.volume = self.folder.parent / "volume"
-        self.volume.write_bytes(bytes(SIZE))
-        user_space_devices.permit_file(self, self.volume)
         self.image = VolumePath(
             {"driver": "file", "filename": f"{self.volume}", "read-only": False}, "top-secret"
         )

@@ -1,40 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """A volume device: a daemon and a loop device; here over plain files."""
 
-import os
 from pathlib import Path
-
-import fixtures
 
 from attachd import exception
 from attachd.agent.connectors.qemu import loop_devices, storage_daemon, volume_device
 from attachd.agent.connectors.qemu.blockdev import VolumePath
-from attachd.tests.fixtures import requirements, user_space_devices
-
-SIZE = 2**20
+from attachd.tests.fixtures import requirements
+from attachd.tests.unit.agent.connectors.qemu.device_case import DeviceCase
 
 
 def image(path, *, reading=False):
     return VolumePath({"driver": "file", "filename": f"{path}", "read-only": reading})
 
 
-class AssemblyTest(fixtures.TestWithFixtures):
+class AssemblyTest(DeviceCase):
     """Operations with complete and incomplete devices."""
 
     def setUp(self):
         super().setUp()
-        requirements.require_root(self)
-        requirements.share_mounts(self)
-        requirements.require_device(self, "/dev/fuse")
         requirements.require_device(self, "/dev/loop-control")
-        requirements.require_tool(self, storage_daemon.TOOL)
-        self.folder = Path(self.useFixture(fixtures.TempDir()).path).resolve() / "device"
-        self.folder.mkdir()
-        self.lock = os.open(self.folder, os.O_RDONLY)
-        self.addCleanup(os.close, self.lock)
-        self.volume = self.folder.parent / "volume"
-        self.volume.write_bytes(bytes(SIZE))
-        user_space_devices.permit_file(self, self.volume)
         self.paths = [image(self.volume)]
         self.addCleanup(volume_device.discard, self.folder, self.lock)
 
