@@ -18,7 +18,8 @@ class RequestContext(oslo_context.RequestContext):
     """Identity, roles and request id; crosses RPC as a small dict.
 
     :ivar policy_cache: decisions of policy in this request; used only by the policy module
-    :ivar ext_version: the requested version of attachd's own API; None: its fields are not shown
+    :ivar attachd_version: the requested version of attachd's own API; None: its fields are not
+        shown
     :ivar by_service: whether the request carries the token of a service
     """
 
@@ -33,7 +34,7 @@ class RequestContext(oslo_context.RequestContext):
         self.by_service = by_service
         self._authorizer = authorizer
         self.policy_cache: Any = None
-        self.ext_version: tuple[int, int] | None = None
+        self.attachd_version: tuple[int, int] | None = None
 
     def authorize(self, rule: str, target: Any = None) -> None:
         """Check that policy allows the caller ``rule`` on ``target``.

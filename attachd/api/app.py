@@ -51,7 +51,7 @@ _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _MAX_PROJECT_ID = 64
 """Characters of a project id, as the database stores it."""
 
-_EXT_VERSION = "attachd.ext_version"
+_ATTACHD_VERSION = "attachd.attachd_version"
 """The key of the requested version of attachd's own API in the environment of a request."""
 
 Identify = Callable[[dict[str, Any], str | None], RequestContext]
@@ -183,7 +183,7 @@ class Root:
         response.headers["x-compute-request-id"] = request.environ["openstack.request_id"]
         try:
             requested = mv.negotiate(request.environ.get("HTTP_OPENSTACK_API_VERSION"))
-            request.environ[_EXT_VERSION] = requested.ext_version
+            request.environ[_ATTACHD_VERSION] = requested.attachd_version
             _set_version_header(response, requested.header())
             if isinstance(match, Match):
                 self._call(request, response, match, requested)
@@ -203,7 +203,7 @@ class Root:
         requested: mv.RequestedVersions,
     ) -> None:
         context = self._identify(request.environ, match.url_project)
-        context.ext_version = requested.ext_version
+        context.attachd_version = requested.attachd_version
         serialization.check_segments(match.values)
         made = endpoint.Links(request, match.url_project)
         call = Call(
@@ -242,7 +242,7 @@ def _set_version_header(response: webob.Response, header: str) -> None:
 
 def _send_fault(request: webob.Request, response: webob.Response, error: Exception) -> None:
     environ = request.environ
-    fault = errors.fault(error, environ["openstack.request_id"], environ.get(_EXT_VERSION))
+    fault = errors.fault(error, environ["openstack.request_id"], environ.get(_ATTACHD_VERSION))
     if isinstance(error, exception.Unauthorized):
         del response.headers["x-compute-request-id"]  # as keystonemiddleware answers a 401
     if isinstance(error, exception.NotAcceptable) and error.details["version"] >= mv.MINIMUM:
@@ -353,7 +353,7 @@ class FaultMiddleware:
         try:
             return self._inner(environ, start)
         except Exception as error:  # noqa: BLE001  errors.fault() logs and answers all of them
-            fault = errors.fault(error, identity, environ.get(_EXT_VERSION))
+            fault = errors.fault(error, identity, environ.get(_ATTACHD_VERSION))
             response = Response(fault.body, fault.status, list(fault.headers.items()))
             response.content_type = "application/json"
             answer: Iterable[bytes] = response(environ, start)

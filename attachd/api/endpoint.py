@@ -119,7 +119,7 @@ class Endpoint:
     arguments: tuple[str, ...]
     action: str | None = None
     idempotent: idempotency.IdempotencySpec | None = None
-    ext_since: mv.Version | None = None
+    attachd_since: mv.Version | None = None
     doc: EndpointDoc = dataclasses.field(default=NO_DOC, compare=False)
 
     @property
@@ -135,10 +135,11 @@ class Endpoint:
 
     def is_in(self, call: "Call") -> bool:
         """Return whether the endpoint exists in the requested versions."""
-        ext_version = call.ctx.ext_version
+        attachd_version = call.ctx.attachd_version
         is_there = self.since <= call.version <= self.until
         return is_there and (
-            self.ext_since is None or (ext_version is not None and ext_version >= self.ext_since)
+            self.attachd_since is None
+            or (attachd_version is not None and attachd_version >= self.attachd_since)
         )
 
 
@@ -272,7 +273,7 @@ def endpoint(
     status: int = 200,
     action: str | None = None,
     idempotent: idempotency.IdempotencySpec | None = None,
-    ext_since: mv.Version | None = None,
+    attachd_since: mv.Version | None = None,
     doc: EndpointDoc = NO_DOC,
 ) -> Callable[[H], H]:
     """Declare the endpoint of a handler.
@@ -284,8 +285,8 @@ def endpoint(
     :param status: of a successful response
     :param action: the key of the body that selects this endpoint; see :func:`action`
     :param idempotent: how a response is stored for its idempotency key; None: keys are ignored
-    :param ext_since: the first version of attachd's own API that has it; None: it belongs to the
-        Block Storage API
+    :param attachd_since: the first version of attachd's own API that has it; None: it belongs to
+        the Block Storage API
     :param doc: its documentation
     """
 
@@ -303,7 +304,7 @@ def endpoint(
                 _argument_names(handler, path),
                 action=action,
                 idempotent=idempotent,
-                ext_since=ext_since,
+                attachd_since=attachd_since,
                 doc=doc,
             )
         )
@@ -321,13 +322,13 @@ def action(
     policy: str | None = None,
     body: Schemas | None = None,
     status: int = 202,
-    ext_since: mv.Version | None = None,
+    attachd_since: mv.Version | None = None,
     doc: EndpointDoc = NO_DOC,
 ) -> Callable[[H], H]:
     """Declare the handler of an action: POST of ``{name: ...}``.
 
     :param body: the schema of the value; None: any
-    :param ext_since: as of :func:`endpoint`
+    :param attachd_since: as of :func:`endpoint`
     :param doc: its documentation
     """
     return endpoint(
@@ -339,7 +340,7 @@ def action(
         body={} if body is None else body,
         status=status,
         action=name,
-        ext_since=ext_since,
+        attachd_since=attachd_since,
         doc=doc,
     )
 
@@ -425,7 +426,7 @@ def call_handler(selected: Endpoint, call: Call) -> Any:
     if selected.idempotent is None or key is None:
         return run(None)
     request = (selected.operation, call.variables, call.request.query_string, call.body)
-    versions = (call.version, call.ctx.ext_version)
+    versions = (call.version, call.ctx.attachd_version)
     use = idempotency.KeyUse.from_request(call.ctx, key, *request, *versions)
     return idempotency.run_once(call.ctx, call.response, use, selected.idempotent, run)
 
@@ -448,16 +449,17 @@ def _read_query(selected: Endpoint, call: Call) -> Mapping[str, str]:
         return query
     if unknown := [validation.abbreviate(name) for name in query if name not in doc.parameters]:
         known = [
-            f"{name} (attachd {mv.EXT_BASE})" if name in doc.ext_parameters else name
+            f"{name} (attachd {mv.ATTACHD_1_0})" if name in doc.ext_parameters else name
             for name in doc.parameters
         ]
         raise exception.BadRequest(
             reason=f"Unknown query parameters: {', '.join(unknown[:_MAX_LISTED])}. "
             f"{selected.operation} has {', '.join(known) or 'none'}. Nothing was changed."
         )
-    if call.ctx.ext_version is None and (names := sorted(query.keys() & doc.ext_parameters)):
+    if call.ctx.attachd_version is None and (names := sorted(query.keys() & doc.ext_parameters)):
         raise exception.BadRequest(
             reason=f"The query parameters {', '.join(names)} need the header {mv.HEADER}: "
-            f"{mv.SERVICE} {mv.LATEST}, {mv.EXT_SERVICE} {mv.EXT_BASE}. Nothing was changed."
+            f"{mv.SERVICE} {mv.LATEST}, {mv.ATTACHD_SERVICE} {mv.ATTACHD_1_0}. Nothing was "
+            "changed."
         )
     return query

@@ -63,11 +63,11 @@ class Fault(NamedTuple):
     headers: dict[str, str]
 
 
-def fault(error: Exception, request_id: str, ext_version: Any = None) -> Fault:
+def fault(error: Exception, request_id: str, attachd_version: Any = None) -> Fault:
     """Convert an exception into a response, and log it if it is the server's fault.
 
-    :param ext_version: of attachd's own API, as requested; None: the answer is that of the Block
-        Storage API
+    :param attachd_version: of attachd's own API, as requested; None: the answer is that of the
+        Block Storage API
     """
     if isinstance(error, UnicodeDecodeError):
         error = exception.BadRequest(reason=NOT_UTF_8)
@@ -77,7 +77,7 @@ def fault(error: Exception, request_id: str, ext_version: Any = None) -> Fault:
     elif error.code >= _SERVERS_FAULT:
         LOG.warning("Request %s failed: %s", request_id, error)
     content = {"code": error.code, "message": public_message(error)}
-    if ext_version is not None:
+    if attachd_version is not None:
         content["reason_code"] = error.reason_code()
     return _fault(error.code, content, _retry_after(error))
 

@@ -9,7 +9,7 @@ A handler compares the requested version with a name of the table::
 The versions of the Block Storage API are those of Cinder, so that its clients work unchanged.
 attachd's own API has versions of its own, requested in the same header beside the others:
 ``OpenStack-API-Version: volume 3.71, attachd 1.0``.  A handler that differs by it
-reads ``ctx.ext_version``.
+reads ``ctx.attachd_version``.
 
 Source: the Block Storage API's REST API version history; the microversion specification of the
 OpenStack API working group.
@@ -23,7 +23,7 @@ from attachd import exception
 
 HEADER = "OpenStack-API-Version"
 SERVICE = "volume"
-EXT_SERVICE = "attachd"
+ATTACHD_SERVICE = "attachd"
 UPDATED = "2023-08-31T00:00:00Z"
 """Time of the latest version of the Block Storage API."""
 
@@ -43,20 +43,24 @@ class Version(NamedTuple):
 class RequestedVersions(NamedTuple):
     """The versions that one request asks for.
 
-    :ivar ext_version: of attachd's own API; None: the response has nothing of it
+    :ivar attachd_version: of attachd's own API; None: the response has nothing of it
     """
 
     volume: Version
-    ext_version: Version | None = None
+    attachd_version: Version | None = None
 
     def header(self) -> str:
         """Return the version header of the response."""
         plain = f"{SERVICE} {self.volume}"
-        return plain if self.ext_version is None else f"{plain}, {EXT_SERVICE} {self.ext_version}"
+        return (
+            plain
+            if self.attachd_version is None
+            else f"{plain}, {ATTACHD_SERVICE} {self.attachd_version}"
+        )
 
 
 _sentences: dict[Version, str] = {}
-_ext_sentences: dict[Version, str] = {}
+_attachd_sentences: dict[Version, str] = {}
 
 
 def _row(minor: int, sentence: str) -> Version:
@@ -66,9 +70,9 @@ def _row(minor: int, sentence: str) -> Version:
     return version
 
 
-def _ext_row(major: int, minor: int, sentence: str) -> Version:
+def _attachd_row(major: int, minor: int, sentence: str) -> Version:
     version = Version(major, minor)
-    _ext_sentences[version] = sentence
+    _attachd_sentences[version] = sentence
     return version
 
 
@@ -152,20 +156,20 @@ EXTEND_VOLUME_COMPLETION = _row(71, "The user of a volume that is extended confi
 MINIMUM = BASE
 LATEST = next(reversed(_sentences))
 
-EXT_BASE = _ext_row(
+ATTACHD_1_0 = _attachd_row(
     1,
     0,
     "Attachments show their host and what shares their connection, volumes show all their "
     "attachments, errors have codes, and an administrator may delete an attachment although "
     "Compute uses it, or by force.",
 )
-EXT_FENCING = _ext_row(
+ATTACHD_1_1 = _attachd_row(
     1,
     1,
     "Hosts can be fenced with proof, or drained, attachments replace others, move to other hosts, "
     "and show their condition.",
 )
-EXT_LATEST = next(reversed(_ext_sentences))
+ATTACHD_LATEST = next(reversed(_attachd_sentences))
 
 
 def versions() -> dict[Version, str]:
@@ -173,9 +177,9 @@ def versions() -> dict[Version, str]:
     return dict(_sentences)
 
 
-def ext_versions() -> list[Version]:
+def attachd_versions() -> list[Version]:
     """Return all versions of attachd's own API, oldest first."""
-    return list(_ext_sentences)
+    return list(_attachd_sentences)
 
 
 @functools.lru_cache(maxsize=256)
@@ -188,17 +192,17 @@ def negotiate(header: str | None) -> RequestedVersions:
     if header is None:
         return RequestedVersions(MINIMUM)
     requested = dict(_parts(header))
-    if SERVICE not in requested and EXT_SERVICE not in requested:
+    if SERVICE not in requested and ATTACHD_SERVICE not in requested:
         raise exception.BadRequest(
             reason=f"The header {HEADER} names no version of this service: "
             f"{header[:100]!r}. Send for example '{SERVICE} {LATEST}'."
         )
-    ext_version = requested.get(EXT_SERVICE)
+    attachd_version = requested.get(ATTACHD_SERVICE)
     return RequestedVersions(
         _pick(requested.get(SERVICE, str(MINIMUM)), MINIMUM, LATEST, frozenset(_sentences)),
         None
-        if ext_version is None
-        else _pick(ext_version, EXT_BASE, EXT_LATEST, frozenset(_ext_sentences)),
+        if attachd_version is None
+        else _pick(attachd_version, ATTACHD_1_0, ATTACHD_LATEST, frozenset(_attachd_sentences)),
     )
 
 

@@ -17,18 +17,18 @@ ATTACHMENTS = "3.44"
 """The microversion that has all calls for attachments."""
 MODE = "3.54"
 """The microversion that introduced a mode at creation."""
-OWN = {"OpenStack-API-Version": "volume 3.71, attachd 1.0"}
+ATTACHD_1_0 = {"OpenStack-API-Version": "volume 3.71, attachd 1.0"}
 """Requests attachd's own fields."""
-FENCING = {"OpenStack-API-Version": "volume 3.71, attachd 1.1"}
+ATTACHD_1_1 = {"OpenStack-API-Version": "volume 3.71, attachd 1.1"}
 """Requests what attachd 1.1 has: fences and drains of hosts, attachments that replace others or
 move, and the condition of attachments."""
-OWN_IF_ANY = {"OpenStack-API-Version": f"volume {ATTACHMENTS}, attachd 1.1"}
+ATTACHD_IF_ANY = {"OpenStack-API-Version": f"volume {ATTACHMENTS}, attachd 1.1"}
 """Requests attachd's own behaviour where there is one; Cinder ignores what is not its own."""
 
 _SLACK = 30
-_OWN_FILTERS = frozenset({"agent", "created_at", "updated_at"})
-_OWN_REQUESTED = frozenset({"expires_in", "host"})
-_FENCING_REQUESTED = frozenset({"instead_of", "move_from"})
+_ATTACHD_FILTERS = frozenset({"agent", "created_at", "updated_at"})
+_NEEDS_ATTACHD_1_0 = frozenset({"expires_in", "host"})
+_NEEDS_ATTACHD_1_1 = frozenset({"instead_of", "move_from"})
 
 Attachment = dict[str, Any]
 Agent = dict[str, Any]
@@ -63,17 +63,17 @@ class BlockStorage:
         asked: dict[str, Any] = {"microversion": MODE if "mode" in requested else ATTACHMENTS}
         # With a key, what is sent again after a broken connection is the same attachment.
         headers = {"Idempotency-Key": f'"{uuid.uuid4()}"'}
-        if _FENCING_REQUESTED & requested.keys():
-            asked, headers = {}, headers | FENCING
-        elif _OWN_REQUESTED & requested.keys():
-            asked, headers = {}, headers | OWN
+        if _NEEDS_ATTACHD_1_1 & requested.keys():
+            asked, headers = {}, headers | ATTACHD_1_1
+        elif _NEEDS_ATTACHD_1_0 & requested.keys():
+            asked, headers = {}, headers | ATTACHD_1_0
         body = {"attachment": dict(requested)}
         return self._one("POST", "/attachments", json=body, headers=headers, **asked)
 
     def dry_run(self, requested: Mapping[str, Any]) -> dict[str, Any]:
         """Return whether :meth:`create` could do the same now, and why not; nothing is changed."""
         body = {"attachment": dict(requested)}
-        headers = FENCING if _FENCING_REQUESTED & requested.keys() else OWN
+        headers = ATTACHD_1_1 if _NEEDS_ATTACHD_1_1 & requested.keys() else ATTACHD_1_0
         found: dict[str, Any] = self._ask(
             "POST", "/attachments", json=body, headers=headers, params={"dry_run": "true"}
         )["dry_run"]
@@ -88,12 +88,12 @@ class BlockStorage:
     def complete(self, attachment_id: str) -> None:
         """Report that the host uses the volume; attachd refuses it if no host has access."""
         path = _path("attachments", attachment_id, "action")
-        self._ask("POST", path, json={"os-complete": None}, headers=OWN_IF_ANY)
+        self._ask("POST", path, json={"os-complete": None}, headers=ATTACHD_IF_ANY)
 
     def finish_move(self, attachment_id: str) -> Attachment:
         """End the access of the attachment that this one takes over from."""
         path = _path("attachments", attachment_id, "action")
-        return self._one("POST", path, json={"finish_move": {}}, headers=FENCING)
+        return self._one("POST", path, json={"finish_move": {}}, headers=ATTACHD_1_1)
 
     def delete(self, attachment_id: str, query: Mapping[str, str] | None = None) -> None:
         """Revoke the host's access and delete the attachment.
@@ -102,12 +102,12 @@ class BlockStorage:
         """
         asked: dict[str, Any] = {"microversion": ATTACHMENTS}
         if query:
-            asked = {"headers": OWN, "params": dict(query)}
+            asked = {"headers": ATTACHD_1_0, "params": dict(query)}
         self._ask("DELETE", _path("attachments", attachment_id), **asked)
 
     def show(self, attachment_id: str) -> Attachment:
         """Return an attachment, with the secrets of its connection and the fields of attachd."""
-        return self._one("GET", _path("attachments", attachment_id), headers=OWN_IF_ANY)
+        return self._one("GET", _path("attachments", attachment_id), headers=ATTACHD_IF_ANY)
 
     def attachments(self, query: Mapping[str, str], *, detail: bool = False) -> list[Attachment]:
         """Return attachments, newest first.
@@ -120,9 +120,9 @@ class BlockStorage:
         asked = dict(query)
         settings: dict[str, Any] = {"microversion": ATTACHMENTS}
         if detail:
-            settings = {"headers": OWN_IF_ANY}
-        if _OWN_FILTERS & query.keys():
-            settings = {"headers": FENCING}
+            settings = {"headers": ATTACHD_IF_ANY}
+        if _ATTACHD_FILTERS & query.keys():
+            settings = {"headers": ATTACHD_1_1}
         while True:
             answer = self._ask("GET", path, params=asked, **settings)
             page = answer["attachments"]
@@ -135,7 +135,7 @@ class BlockStorage:
     def timeline(self, attachment_id: str) -> list[Event]:
         """Return the events of an attachment, oldest first."""
         path = _path("attachments", attachment_id, "timeline")
-        found: list[Event] = self._ask("GET", path, headers=OWN)["timeline"]
+        found: list[Event] = self._ask("GET", path, headers=ATTACHD_1_0)["timeline"]
         return found
 
     def events(self, query: Mapping[str, str], wait: int = 0) -> tuple[list[Event], int]:
@@ -148,24 +148,24 @@ class BlockStorage:
         # A cached answer would have no new events.
         settings: dict[str, Any] = {"timeout": wait + _SLACK, "skip_cache": True}
         try:
-            body = self._ask("GET", "/events", params=dict(query), headers=OWN, **settings)
+            body = self._ask("GET", "/events", params=dict(query), headers=ATTACHD_1_0, **settings)
         except exceptions.NotFoundException as error:
             raise exceptions.SDKException(f"This service has no events: {error}") from error
         return body["events"], int(body["revision"])
 
     def agents(self) -> list[Agent]:
         """Return the agents."""
-        agents: list[Agent] = self._ask("GET", "/agents", headers=OWN)["agents"]
+        agents: list[Agent] = self._ask("GET", "/agents", headers=ATTACHD_1_0)["agents"]
         return agents
 
     def agent(self, host: str) -> Agent:
         """Return the agent of a host."""
-        agent: Agent = self._ask("GET", _path("agents", host), headers=OWN)["agent"]
+        agent: Agent = self._ask("GET", _path("agents", host), headers=ATTACHD_1_0)["agent"]
         return agent
 
     def delete_agent(self, host: str) -> None:
         """Delete the agent of a host without attachments."""
-        self._ask("DELETE", _path("agents", host), headers=OWN)
+        self._ask("DELETE", _path("agents", host), headers=ATTACHD_1_0)
 
     def _one(self, method: str, path: str, **request: Any) -> Attachment:
         attachment: Attachment = self._ask(method, path, **request)["attachment"]
@@ -183,12 +183,12 @@ class HostControl(BlockStorage):
 
     def hosts(self) -> list[Host]:
         """Return the hosts that are fenced or drained."""
-        hosts: list[Host] = self._ask("GET", "/hosts", headers=FENCING)["hosts"]
+        hosts: list[Host] = self._ask("GET", "/hosts", headers=ATTACHD_1_1)["hosts"]
         return hosts
 
     def host(self, name: str) -> Host:
         """Return a host, and whether it is fenced or drained."""
-        host: Host = self._ask("GET", _path("hosts", name), headers=FENCING)["host"]
+        host: Host = self._ask("GET", _path("hosts", name), headers=ATTACHD_1_1)["host"]
         return host
 
     def fence(self, name: str, reason: str, lift: str) -> list[dict[str, Any]]:
@@ -197,14 +197,14 @@ class HostControl(BlockStorage):
         :param lift: "auto": a new start of the host lifts the fence; or "manual"
         """
         body = {"fence": {"reason": reason, "lift": lift}}
-        fence = self._ask("POST", _path("hosts", name, "fence"), json=body, headers=FENCING)
+        fence = self._ask("POST", _path("hosts", name, "fence"), json=body, headers=ATTACHD_1_1)
         fenced: list[dict[str, Any]] = fence["fence"]["attachments"]
         return fenced
 
     def unfence(self, name: str) -> None:
         """Lift the fence of a host."""
         path = _path("hosts", name, "unfence")
-        self._ask("POST", path, json={"unfence": None}, headers=FENCING)
+        self._ask("POST", path, json={"unfence": None}, headers=ATTACHD_1_1)
 
     def drain(self, name: str, requested: Mapping[str, Any]) -> Host:
         """Take a host out of service; return it, with the progress.
@@ -213,13 +213,13 @@ class HostControl(BlockStorage):
         """
         path = _path("hosts", name, "drain")
         body = {"drain": dict(requested)}
-        host: Host = self._ask("POST", path, json=body, headers=FENCING)["host"]
+        host: Host = self._ask("POST", path, json=body, headers=ATTACHD_1_1)["host"]
         return host
 
     def resume(self, name: str) -> None:
         """Put a host back into service."""
         path = _path("hosts", name, "resume")
-        self._ask("POST", path, json={"resume": None}, headers=FENCING)
+        self._ask("POST", path, json={"resume": None}, headers=ATTACHD_1_1)
 
 
 def _path(*parts: str) -> str:

@@ -128,7 +128,7 @@ def _show_device(device: Body) -> Body:
 @endpoint(
     "GET",
     "/agents",
-    ext_since=mv.EXT_BASE,
+    attachd_since=mv.ATTACHD_1_0,
     policy=policy.GET,
     doc=EndpointDoc({"agents": list[Agent]}),
 )
@@ -137,7 +137,9 @@ def index() -> Body:
     return {"agents": [agent_view(row) for row in agents.list_all()]}
 
 
-@endpoint("GET", ITEM, ext_since=mv.EXT_BASE, policy=policy.GET, doc=EndpointDoc({"agent": Agent}))
+@endpoint(
+    "GET", ITEM, attachd_since=mv.ATTACHD_1_0, policy=policy.GET, doc=EndpointDoc({"agent": Agent})
+)
 def show(host: str) -> Body:
     """Show one agent."""
     return {"agent": agent_view(agents.get(host))}
@@ -146,7 +148,7 @@ def show(host: str) -> Body:
 @endpoint(
     "DELETE",
     ITEM,
-    ext_since=mv.EXT_BASE,
+    attachd_since=mv.ATTACHD_1_0,
     policy=policy.DELETE,
     status=204,
     doc=EndpointDoc(faults=(409,)),

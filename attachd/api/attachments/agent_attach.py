@@ -23,7 +23,6 @@ from attachd.states import CONNECTOR_FIXED, ESTABLISHED, AttachmentState
 
 LOG = log.getLogger(__name__)
 
-HOST_FIELD: Final = "host"
 
 _LEAVING: Final = frozenset(
     {
@@ -44,7 +43,7 @@ def check_fields(ctx: RequestContext, requested: Mapping[str, Any]) -> None:
     :param requested: ``attachment`` of the body, as its schema lets it through
     :raises InvalidInput: attachd's own API is not requested, or a connector is given as well
     """
-    if ctx.ext_version is None:
+    if ctx.attachd_version is None:
         raise _invalid_host(requested, "It needs the header OpenStack-API-Version: attachd 1.0.")
     if requested.get("connector"):
         raise _invalid_host(
@@ -54,9 +53,7 @@ def check_fields(ctx: RequestContext, requested: Mapping[str, Any]) -> None:
 
 
 def _invalid_host(requested: Mapping[str, Any], reason: str) -> exception.InvalidInput:
-    return exception.InvalidInput(
-        field=f"attachment.{HOST_FIELD}", value=requested[HOST_FIELD], reason=reason
-    )
+    return exception.InvalidInput(field="attachment.host", value=requested["host"], reason=reason)
 
 
 def attach(
@@ -82,13 +79,13 @@ def attach(
     attachment = lifecycle.find_earlier(ctx, idempotency_claim)
     if attachment is None:
         if async_response is None:
-            reconcile.check_may_wait(ctx, requested[HOST_FIELD], volume.id)
-        connector = presence.connector(requested[HOST_FIELD])
+            reconcile.check_may_wait(ctx, requested["host"], volume.id)
+        connector = presence.connector(requested["host"])
         if not volume.multiattach:
-            orphan_devices.check_nowhere_else(volume.id, requested[HOST_FIELD])
+            orphan_devices.check_nowhere_else(volume.id, requested["host"])
         values = {**requested, "connector": connector}
         attachment = lifecycle.get_or_create(
-            ctx, volume, values, idempotency_claim, requested[HOST_FIELD]
+            ctx, volume, values, idempotency_claim, requested["host"]
         )
     state = AttachmentState(attachment.state)
     if state is AttachmentState.ATTACHED:
@@ -97,7 +94,7 @@ def attach(
         raise _deleted_conflict(attachment)
     if state not in CONNECTOR_FIXED:
         # An earlier run of the request may have stored one that the host has no more.
-        attachment.connector = connector or presence.connector(requested[HOST_FIELD])
+        attachment.connector = connector or presence.connector(requested["host"])
     if async_response is not None:
         return _connect_async(ctx, attachment, idempotency_claim, async_response)
     _connect(ctx, attachment, idempotency_claim)

@@ -13,7 +13,7 @@ from typing import Any, Final, TypedDict, TypeVar
 from attachd import exception
 from attachd.api import endpoint, errors, scheduler, validation
 from attachd.api.agents import presence
-from attachd.api.attachments import agent_attach, lifecycle, policy, schema, view
+from attachd.api.attachments import lifecycle, policy, schema, view
 from attachd.context import RequestContext
 from attachd.db.agents import orphan_devices
 from attachd.db.attachments import rows as attachment_rows
@@ -80,7 +80,7 @@ def check(ctx: RequestContext, volume: Volume, requested: Mapping[str, Any]) -> 
     :raises InvalidInput: a field is wrong
     """
     lifecycle.expiry_time(ctx, requested)
-    agent = requested.get(agent_attach.HOST_FIELD)
+    agent = requested.get("host")
     checks = _Checks()
     fields = policy.RULES_OF_FIELDS
     for rule in (policy.CREATE, *(fields[field] for field in fields if field in requested)):

@@ -30,7 +30,7 @@ _COMPARED = (
     "attachd 1.0: attachments whose {} compares as given: `gt:TIME`, or gte, eq, neq, lt, lte; "
     "separate several with commas."
 )
-EXT_FILTERS: Mapping[str, validation.Schema] = MappingProxyType(
+ATTACHD_FILTERS: Mapping[str, validation.Schema] = MappingProxyType(
     {
         "agent": {"type": "string", "description": _AGENT},
         **{name: {"type": "string", "description": _COMPARED.format(name)} for name in _TIMES},
@@ -57,11 +57,11 @@ def parse(ctx: RequestContext, query: Mapping[str, str], version: mv.Version) ->
     :raises BadRequest: there is an unknown filter
     :raises InvalidInput: the value of a filter is invalid
     """
-    known = EXT_FILTERS if ctx.ext_version is not None else {}
+    known = ATTACHD_FILTERS if ctx.attachd_version is not None else {}
     usual = {name: value for name, value in query.items() if name not in known}
     requested = register.requested(ctx, register.ATTACHMENT, usual, version)
     requested |= {name: query[name] for name in known if name in query}
-    if ctx.ext_version is not None:
+    if ctx.attachd_version is not None:
         _check_states(requested)
     project_id = paging.project(ctx, query)
     named = requested.pop("project_id", None) or project_id

@@ -50,7 +50,7 @@ _LIST_PARAMETERS = {
     **paging.PAGE_PARAMETERS,
     **paging.ALL_PROJECTS_PARAMETER,
     **register.ATTACHMENT.parameters,
-    **filters.EXT_FILTERS,
+    **filters.ATTACHD_FILTERS,
     paging.WITH_COUNT: validation.query_flag(
         "attachd 1.0. Return the number of attachments on all pages."
     ),
@@ -145,11 +145,11 @@ def create(
     if is_dry_run(query):
         return dry_run.check(ctx, volume, requested)
     _authorize_create(ctx, volume, requested)
-    if force_attach.FIELD in requested:
+    if "instead_of" in requested:
         force_attach.replace(ctx, volume, requested)
-    if async_response is not None and (host or agent_attach.HOST_FIELD in requested):
+    if async_response is not None and (host or "host" in requested):
         lifecycle.check_backlog(volume.project_id)
-    if agent_attach.HOST_FIELD in requested:
+    if "host" in requested:
         return agent_attach.attach(ctx, volume, requested, idempotency_claim, async_response)
     if host and async_response is None:
         # A request that may not wait for the manager reserves nothing.
@@ -167,7 +167,7 @@ def create(
 
 
 def _resolve(ctx: RequestContext, volume: Volume, requested: dict[str, Any]) -> dict[str, Any]:
-    return moves.resolve(ctx, volume, requested) if moves.FIELD in requested else requested
+    return moves.resolve(ctx, volume, requested) if "move_from" in requested else requested
 
 
 def _authorize_create(ctx: RequestContext, volume: Volume, requested: Mapping[str, Any]) -> None:
@@ -179,13 +179,13 @@ def _authorize_create(ctx: RequestContext, volume: Volume, requested: Mapping[st
 
 def _check_fields(ctx: RequestContext, requested: Mapping[str, Any], *, dry_run: bool) -> None:
     """Check what the schema of a creation does not."""
-    if agent_attach.HOST_FIELD in requested:
+    if "host" in requested:
         agent_attach.check_fields(ctx, requested)
     elif requested.get("connector"):
         schema.check_connector(requested["connector"])
-    if force_attach.FIELD in requested:
+    if "instead_of" in requested:
         force_attach.check_field(ctx, requested, dry_run=dry_run)
-    if moves.FIELD in requested:
+    if "move_from" in requested:
         moves.check_field(ctx, requested)
 
 
@@ -234,7 +234,7 @@ def complete(ctx: RequestContext, attachment_id: str) -> None:
         lifecycle.check_no_agent(attachment)
     before = attachment.state
     # No transition leads back to a reservation: the check holds when the row is changed.
-    if ctx.ext_version is not None and before == AttachmentState.RESERVED:
+    if ctx.attachd_version is not None and before == AttachmentState.RESERVED:
         raise exception.Conflict(
             reason=f"Attachment {attachment.id} is reserved: no host has access to volume "
             f"{attachment.volume_id}, so it cannot be completed. Connect it first: PUT "
@@ -251,7 +251,7 @@ def complete(ctx: RequestContext, attachment_id: str) -> None:
     policy=policy.MOVE,
     body=_NO_ARGUMENTS,
     status=200,
-    ext_since=mv.EXT_FENCING,
+    attachd_since=mv.ATTACHD_1_1,
     doc=lifecycle.DOC,
 )
 def finish_move(
@@ -326,7 +326,7 @@ def _page(
 ) -> tuple[list[AttachmentRow], dict[str, Any]]:
     """Return the rows of a page, and what the answer has besides them: only under attachd 1.0."""
     parameters = dict(query)
-    is_ext = ctx.ext_version is not None
+    is_ext = ctx.attachd_version is not None
     counted = is_ext and paging.pop_with_count(parameters, version)
     page = paging.read(parameters, filters.SORT_KEYS)
     matching = filters.parse(ctx, parameters, version)
@@ -364,7 +364,7 @@ def delete(
     ctx.authorize(policy.DELETE, attachment)
     if by_force:
         ctx.authorize(policy.FORCE, attachment)
-    shared = None if ctx.ext_version is None else view.SharedConnection(ctx, attachment)
+    shared = None if ctx.attachd_version is None else view.SharedConnection(ctx, attachment)
     if by_force:
         remaining = deletion.force_delete(ctx, request, attachment)
     elif async_response is not None:

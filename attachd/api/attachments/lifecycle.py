@@ -190,7 +190,7 @@ def expiry_time(ctx: RequestContext, requested: Mapping[str, Any]) -> datetime.d
     """
     maximum = CONF.api.reservation_ttl
     seconds = requested.get(EXPIRES_IN)
-    if EXPIRES_IN in requested and ctx.ext_version is None:
+    if EXPIRES_IN in requested and ctx.attachd_version is None:
         raise _invalid_expiry(seconds, "It needs the header OpenStack-API-Version: attachd 1.0.")
     if seconds is not None and requested.get("connector"):
         raise _invalid_expiry(

@@ -20,8 +20,6 @@ from attachd.db.attachments import events
 from attachd.objects import Attachment, Volume
 from attachd.rpc import manager_api
 
-FIELD: Final = "move_from"
-_EXCLUDED: Final = "instead_of"
 _POLL_INTERVAL: Final = 1.0
 """Seconds between two looks at what another manager may have done."""
 
@@ -31,10 +29,10 @@ def check_field(ctx: RequestContext, requested: Mapping[str, Any]) -> None:
 
     :raises InvalidInput: the request is not under attachd 1.1, or replaces an attachment as well
     """
-    if ctx.ext_version is None or ctx.ext_version < mv.EXT_FENCING:
+    if ctx.attachd_version is None or ctx.attachd_version < mv.ATTACHD_1_1:
         raise _invalid(requested, "It needs the header OpenStack-API-Version: attachd 1.1.")
-    if _EXCLUDED in requested:
-        raise _invalid(requested, f"Give either this or attachment.{_EXCLUDED}.")
+    if "instead_of" in requested:
+        raise _invalid(requested, "Give either this or attachment.instead_of.")
 
 
 def resolve(ctx: RequestContext, volume: Volume, requested: dict[str, Any]) -> dict[str, Any]:
@@ -45,10 +43,10 @@ def resolve(ctx: RequestContext, volume: Volume, requested: dict[str, Any]) -> d
     :raises AttachmentNotFound: there is no such attachment
     :raises InvalidInput: it is an attachment of another volume or server
     """
-    source = Attachment.get(ctx, schema.identity(requested, FIELD))
+    source = Attachment.get(ctx, schema.identity(requested, "move_from"))
     if source.volume_id != volume.id:
         raise _invalid(requested, f"It is an attachment of volume {source.volume_id}.")
-    resolved = {**requested, FIELD: source.id}
+    resolved = {**requested, "move_from": source.id}
     if source.instance_uuid is not None:
         resolved.setdefault("instance_uuid", source.instance_uuid)
     server = schema.identity(resolved, "instance_uuid") if "instance_uuid" in resolved else None
@@ -74,7 +72,7 @@ def finish(ctx: RequestContext, request: webob.Request, attachment: Attachment) 
             return
         raise exception.Conflict(
             reason=f"Attachment {attachment.id} is not the destination of a move: create it with "
-            f"{FIELD}."
+            f"move_from."
         )
     try:
         source = Attachment.get(ctx, attachment.move_from)
@@ -104,5 +102,5 @@ def _finish(ctx: RequestContext, attachment: Attachment) -> None:
 
 def _invalid(requested: Mapping[str, Any], reason: str) -> exception.InvalidInput:
     return exception.InvalidInput(
-        field=f"attachment.{FIELD}", value=requested[FIELD], reason=reason
+        field="attachment.move_from", value=requested["move_from"], reason=reason
     )

@@ -87,14 +87,14 @@ class ExtDetail(Detail):
     agent: str | None
     device: str | None
     shared_connections_by_attachment: list[str]
-    condition: NotRequired[Annotated[Condition | None, mv.EXT_FENCING]]
-    move_from: NotRequired[Annotated[str | None, mv.EXT_FENCING]]
-    one_writer: NotRequired[Annotated[bool | None, mv.EXT_FENCING]]
+    condition: NotRequired[Annotated[Condition | None, mv.ATTACHD_1_1]]
+    move_from: NotRequired[Annotated[str | None, mv.ATTACHD_1_1]]
+    one_writer: NotRequired[Annotated[bool | None, mv.ATTACHD_1_1]]
 
 
 LIST_EXTRAS: Final = {
-    "attachments_links": NotRequired[Annotated[list[Link], mv.EXT_BASE]],
-    "count": NotRequired[Annotated[int, mv.EXT_BASE]],
+    "attachments_links": NotRequired[Annotated[list[Link], mv.ATTACHD_1_0]],
+    "count": NotRequired[Annotated[int, mv.ATTACHD_1_0]],
 }
 """What a list may have besides the attachments."""
 
@@ -216,7 +216,7 @@ def _show(
 def _with_ext_fields(
     ctx: RequestContext, rows: Sequence[AttachmentRow], details: Sequence[Detail]
 ) -> Sequence[Detail]:
-    if ctx.ext_version is None:
+    if ctx.attachd_version is None:
         return details
     sharing, observed = sharing_ids(ctx, rows), _list_observed(ctx, rows)
     return [
@@ -240,7 +240,7 @@ class _Observed(TypedDict, total=False):
 
 
 def _list_observed(ctx: RequestContext, rows: Sequence[AttachmentRow]) -> dict[str, _Observed]:
-    if ctx.ext_version is None or ctx.ext_version < mv.EXT_FENCING:
+    if ctx.attachd_version is None or ctx.attachd_version < mv.ATTACHD_1_1:
         return {}
     shown: dict[str, _Observed] = {
         row["id"]: {

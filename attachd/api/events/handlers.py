@@ -27,7 +27,7 @@ _DOC: Final = EndpointDoc(
 )
 
 
-@endpoint("GET", "/events", ext_since=mv.EXT_BASE, policy=policy.WATCH, doc=_DOC)
+@endpoint("GET", "/events", attachd_since=mv.ATTACHD_1_0, policy=policy.WATCH, doc=_DOC)
 def watch(
     ctx: RequestContext,
     query: Mapping[str, str],
@@ -121,7 +121,7 @@ def _collect(
 @endpoint(
     "GET",
     "/attachments/{attachment_id}/timeline",
-    ext_since=mv.EXT_BASE,
+    attachd_since=mv.ATTACHD_1_0,
     policy=policy.TIMELINE,
     doc=EndpointDoc({"timeline": list[view.Event]}),
 )

@@ -6,7 +6,7 @@ more: at no moment may both write.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from attachd import exception, host_identity, notifications
 from attachd.api import microversions as mv
@@ -22,8 +22,6 @@ from attachd.objects import Attachment, Volume
 from attachd.rpc.manager_api import Fencing
 from attachd.states import AttachmentKind
 
-FIELD: Final = "instead_of"
-
 
 def check_field(ctx: RequestContext, requested: Mapping[str, Any], *, dry_run: bool) -> None:
     """Check that the field may be used in a request, which has it.
@@ -31,7 +29,7 @@ def check_field(ctx: RequestContext, requested: Mapping[str, Any], *, dry_run: b
     :raises InvalidInput: the request is not under attachd 1.1, or is a dry run
     """
     reason = ""
-    if ctx.ext_version is None or ctx.ext_version < mv.EXT_FENCING:
+    if ctx.attachd_version is None or ctx.attachd_version < mv.ATTACHD_1_1:
         reason = "It needs the header OpenStack-API-Version: attachd 1.1."
     elif dry_run:
         reason = "A dry run fences nothing: leave it out, and look at the holders in the answer."
@@ -67,7 +65,7 @@ def replace(ctx: RequestContext, volume: Volume, requested: Mapping[str, Any]) -
 
 def _find(ctx: RequestContext, volume: Volume, requested: Mapping[str, Any]) -> Attachment | None:
     """Return the attachment that is to be replaced; None: it was fenced and is gone."""
-    attachment_id = schema.identity(requested, FIELD)
+    attachment_id = schema.identity(requested, "instead_of")
     try:
         old = Attachment.get(ctx, attachment_id)
     except exception.AttachmentNotFound:
@@ -118,7 +116,7 @@ def _check_alone_on_host(old: Attachment, rows: Sequence[AttachmentRow]) -> None
 
 def _invalid(requested: Mapping[str, Any], reason: str) -> exception.InvalidInput:
     return exception.InvalidInput(
-        field=f"attachment.{FIELD}", value=requested[FIELD], reason=reason
+        field="attachment.instead_of", value=requested["instead_of"], reason=reason
     )
 
 

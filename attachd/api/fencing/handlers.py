@@ -130,7 +130,7 @@ class Fence(TypedDict):
 @endpoint(
     "GET",
     "/hosts",
-    ext_since=mv.EXT_FENCING,
+    attachd_since=mv.ATTACHD_1_1,
     policy=policy.GET,
     doc=EndpointDoc({"hosts": list[Host]}),
 )
@@ -150,7 +150,7 @@ def index() -> Body:
 @endpoint(
     "GET",
     ITEM,
-    ext_since=mv.EXT_FENCING,
+    attachd_since=mv.ATTACHD_1_1,
     policy=policy.GET,
     doc=EndpointDoc({"host": Host}),
 )
@@ -162,7 +162,7 @@ def show(host: str) -> Body:
 @endpoint(
     "POST",
     "/hosts/{host}/fence",
-    ext_since=mv.EXT_FENCING,
+    attachd_since=mv.ATTACHD_1_1,
     policy=policy.FENCE,
     body=_FENCE_BODY,
     doc=EndpointDoc({"fence": Fence}),
@@ -194,7 +194,7 @@ def fence(ctx: RequestContext, host: str, body: Body) -> Body:
 @endpoint(
     "POST",
     "/hosts/{host}/unfence",
-    ext_since=mv.EXT_FENCING,
+    attachd_since=mv.ATTACHD_1_1,
     policy=policy.UNFENCE,
     body=_UNFENCE_BODY,
     doc=EndpointDoc({"host": Host}),
@@ -213,7 +213,7 @@ def unfence(ctx: RequestContext, host: str) -> Body:
 @endpoint(
     "POST",
     "/hosts/{host}/drain",
-    ext_since=mv.EXT_FENCING,
+    attachd_since=mv.ATTACHD_1_1,
     policy=policy.DRAIN,
     body=_DRAIN_BODY,
     doc=EndpointDoc({"host": Host}, faults=(409,)),
@@ -252,7 +252,7 @@ def drain(ctx: RequestContext, host: str, body: Body) -> Body:
 @endpoint(
     "POST",
     "/hosts/{host}/resume",
-    ext_since=mv.EXT_FENCING,
+    attachd_since=mv.ATTACHD_1_1,
     policy=policy.RESUME,
     body=_RESUME_BODY,
     doc=EndpointDoc({"host": Host}),
@@ -271,7 +271,7 @@ def resume(ctx: RequestContext, host: str) -> Body:
 @endpoint(
     "POST",
     "/hosts/{host}/claim",
-    ext_since=mv.EXT_FENCING,
+    attachd_since=mv.ATTACHD_1_1,
     policy=policy.CLAIM,
     body=_CLAIM_BODY,
     doc=EndpointDoc({"claim": Claim}, faults=(409,)),

@@ -39,8 +39,8 @@ def _versions(route: Endpoint) -> str:
         parts.append(f"Since {route.since}.")
     if route.until < mv.LATEST:
         parts.append(f"Until {route.until}.")
-    if route.ext_since is not None:
-        parts.append(f"Under `attachd {route.ext_since}`; without it, this URL is a 404.")
+    if route.attachd_since is not None:
+        parts.append(f"Under `attachd {route.attachd_since}`; without it, this URL is a 404.")
     return " ".join(parts)
 
 

@@ -28,7 +28,7 @@ _TEXT: Final = """\
 The Block Storage API v3 as attachd serves it, in microversion {version}.
 
 Each request names the microversion in the header `OpenStack-API-Version`; what is described here
-holds for this one. What is attachd's own is answered under `attachd {ext_version}` only. An
+holds for this one. What is attachd's own is answered under `attachd {attachd_version}` only. An
 object has no other fields than those described: new ones come with new microversions.
 
 An error is an object of one key, with `code` and `message`. Where a URL has no such method, the
@@ -48,7 +48,7 @@ def describe(version: mv.Version = mv.LATEST) -> Document:
         "info": {
             "title": "attachd",
             "summary": "Attaches block storage volumes to hosts",
-            "description": _TEXT.format(version=version, ext_version=mv.EXT_LATEST),
+            "description": _TEXT.format(version=version, attachd_version=mv.ATTACHD_LATEST),
             "version": str(version),
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
             "x-attachd-release": metadata.version("attachd"),

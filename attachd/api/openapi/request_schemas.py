@@ -49,19 +49,19 @@ def _in_url(name: str, schema: Schema) -> Schema:
 
 def _version_header(routes: Sequence[Endpoint], version: mv.Version) -> Schema:
     # Of several actions some may be of the Block Storage API.
-    ext_since = min((route.ext_since or _ANY for route in routes), default=_ANY)
+    attachd_since = min((route.attachd_since or _ANY for route in routes), default=_ANY)
     plain = mv.RequestedVersions(version).header()
     others = [
-        mv.RequestedVersions(version, ext_version).header()
-        for ext_version in mv.ext_versions()
-        if ext_version >= ext_since
+        mv.RequestedVersions(version, attachd_version).header()
+        for attachd_version in mv.attachd_versions()
+        if attachd_version >= attachd_since
     ]
     return {
         "name": mv.HEADER,
         "in": "header",
         "required": True,
         "description": "The microversion of this document, and the version of attachd's own API.",
-        "schema": {"enum": [plain, *others] if ext_since == _ANY else others},
+        "schema": {"enum": [plain, *others] if attachd_since == _ANY else others},
     }
 
 

@@ -3,8 +3,8 @@
 
 A TypedDict becomes a component, whose fields are described by the ``:ivar`` lines of its
 docstring.  A field that came with a microversion is ``Annotated[str, mv.USE_QUOTA]``.  A field of
-attachd's own API, ``NotRequired[Annotated[str, mv.EXT_BASE]]``, is there if the request asks for
-this API.
+attachd's own API, ``NotRequired[Annotated[str, mv.ATTACHD_1_0]]``, is there if the request asks
+for this API.
 """
 
 from collections.abc import Collection, Mapping, Sequence

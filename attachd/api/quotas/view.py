@@ -36,7 +36,7 @@ def resource_names(ctx: RequestContext, type_names: Iterable[str]) -> list[str]:
     Attachments are limited by attachd only: clients of the Block Storage API are not shown them.
     """
     of_types = [quotas.type_resource(part, name) for name in type_names for part in TYPE_RESOURCES]
-    hidden = {quotas.ATTACHMENTS} if ctx.ext_version is None else ()
+    hidden = {quotas.ATTACHMENTS} if ctx.attachd_version is None else ()
     return [*(name for name in quotas.configured_limits() if name not in hidden), *of_types]
 
 

@@ -115,7 +115,7 @@ def _check_exports(ctx: RequestContext, volume: Volume, claims: Mapping[str, str
     :raises Conflict: it does not
     :raises Unavailable: it cannot be asked
     """
-    skip = f"?{_FORCE}=true under attachd {mv.EXT_BASE} does not ask the backend."
+    skip = f"?{_FORCE}=true under attachd {mv.ATTACHD_1_0} does not ask the backend."
     try:
         scheduler.check_reporting(volume.backend)
         found = manager_api.compare_exports(ctx, volume)

@@ -66,7 +66,7 @@ def _known_filters(
 ) -> dict[str, str] | None:
     """Return the filters as a version understands them; None: no volume passes."""
     known = _known(ctx, version)
-    is_unchecked = ctx.is_admin and (ctx.ext_version is None or version < mv.RESOURCE_FILTER)
+    is_unchecked = ctx.is_admin and (ctx.attachd_version is None or version < mv.RESOURCE_FILTER)
     if is_unchecked and paging.unknown_filters(query, known):
         # Administrators' filters apply unchecked, and no volume has such a field.
         return None

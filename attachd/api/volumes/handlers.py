@@ -138,7 +138,7 @@ def index(ctx: RequestContext, query: Query, version: mv.Version, links: view.Li
     """Return ids and names, and under attachd 1.0 the number of attachments of each volume."""
     viewer = view.Viewer.from_context(ctx, version, links)
     rows, answer = _page(ctx, query, viewer, "/volumes")
-    if ctx.ext_version is None:
+    if ctx.attachd_version is None:
         return {
             "volumes": [view.summary(volume, viewer) for volume in load.from_rows(ctx, rows)],
             **answer,

@@ -29,7 +29,7 @@ class PersistentReservation(TypedDict):
 @endpoint(
     "GET",
     "/volumes/{volume_id}/persistent_reservation",
-    ext_since=mv.EXT_BASE,
+    attachd_since=mv.ATTACHD_1_0,
     policy=policy.GET_PERSISTENT_RESERVATION,
     doc=EndpointDoc(
         {"persistent_reservation": PersistentReservation | None}, faults=(400, 429, 503, 504)

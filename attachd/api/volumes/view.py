@@ -30,7 +30,7 @@ class VolumeSummary(TypedDict):
     id: str
     name: str | None
     links: list[endpoint.Link]
-    attachment_count: NotRequired[Annotated[int, mv.EXT_BASE]]
+    attachment_count: NotRequired[Annotated[int, mv.ATTACHD_1_0]]
 
 
 class VolumeAttachment(TypedDict):
@@ -47,10 +47,10 @@ class VolumeAttachment(TypedDict):
     host_name: str | None
     device: str | None
     attached_at: datetime.datetime | None
-    status: NotRequired[Annotated[str, mv.EXT_BASE]]
-    attach_mode: NotRequired[Annotated[str | None, mv.EXT_BASE]]
-    attached_host: NotRequired[Annotated[str | None, mv.EXT_BASE]]
-    created_at: NotRequired[Annotated[datetime.datetime, mv.EXT_BASE]]
+    status: NotRequired[Annotated[str, mv.ATTACHD_1_0]]
+    attach_mode: NotRequired[Annotated[str | None, mv.ATTACHD_1_0]]
+    attached_host: NotRequired[Annotated[str | None, mv.ATTACHD_1_0]]
+    created_at: NotRequired[Annotated[datetime.datetime, mv.ATTACHD_1_0]]
 
 
 class BaseDetail(TypedDict):
@@ -85,8 +85,8 @@ class BaseDetail(TypedDict):
     consistencygroup_id: None
     multiattach: bool
     attachments: list[VolumeAttachment]
-    attachment_count: NotRequired[Annotated[int, mv.EXT_BASE]]
-    progress: NotRequired[Annotated[int, mv.EXT_BASE]]
+    attachment_count: NotRequired[Annotated[int, mv.ATTACHD_1_0]]
+    progress: NotRequired[Annotated[int, mv.ATTACHD_1_0]]
     migration_status: NotRequired[None]
 
 
@@ -175,7 +175,7 @@ class Viewer:
             project=rules.allows(ctx, policy.PROJECT_ATTRIBUTE, target),
             image_metadata=rules.allows(ctx, policy.SHOW_IMAGE_METADATA, target),
             host_names=bool(ctx.is_admin) or "service" in ctx.roles,
-            extended=ctx.ext_version is not None,
+            extended=ctx.attachd_version is not None,
         )
 
 

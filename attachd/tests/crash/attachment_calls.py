@@ -9,7 +9,7 @@ from attachd.states import AttachmentState
 from attachd.tests.crash.calls import Call
 from attachd.tests.fixtures.http_client import Request
 
-FENCING = {"OpenStack-API-Version": "volume 3.71, attachd 1.1"}
+ATTACHD_1_1 = {"OpenStack-API-Version": "volume 3.71, attachd 1.1"}
 
 
 class Reserve(Call):
@@ -179,7 +179,7 @@ class BeginMove(ReserveAndConnect):
             "connector": self.connector,
         }
         asked = self._post("/attachments", {"attachment": body})
-        return asked._replace(headers={**asked.headers, **FENCING})
+        return asked._replace(headers={**asked.headers, **ATTACHD_1_1})
 
     def wrong(self) -> Iterable[str]:
         """The other one writes, and this one reads."""
@@ -201,7 +201,7 @@ class FinishMove(BeginMove):
     def request(self) -> Request:
         """Return the call."""
         path = f"/attachments/{self.attachment}/action"
-        return Request("POST", path, {"finish_move": {}}, FENCING)
+        return Request("POST", path, {"finish_move": {}}, ATTACHD_1_1)
 
     def wrong(self) -> Iterable[str]:
         """Only this one is left, and writes."""

@@ -12,7 +12,7 @@ from attachd.tests.fixtures import db_rows, fake_agent, wsgi_api
 
 HOST = "node-1"
 SERVER = "11111111-2222-4333-8444-555555555555"
-OWN = {"version": f"{wsgi_api.LATEST}, attachd 1.0", "token": wsgi_api.ADMIN}
+ATTACHD_1_0 = {"version": f"{wsgi_api.LATEST}, attachd 1.0", "token": wsgi_api.ADMIN}
 LATER = {"prefer": "respond-async"}
 
 
@@ -32,7 +32,9 @@ class HostAttachCase(unittest.TestCase):
     def post(self, **options):
         """Have the host attach the volume."""
         fields = {"volume_uuid": self.volume, "host": HOST, **options.pop("fields", {})}
-        return self.api.request("POST", "/attachments", {"attachment": fields}, **OWN, **options)
+        return self.api.request(
+            "POST", "/attachments", {"attachment": fields}, **ATTACHD_1_0, **options
+        )
 
     def attached(self, **options):
         """Have it done, and return the id of the attachment."""
@@ -43,11 +45,13 @@ class HostAttachCase(unittest.TestCase):
 
     def delete(self, identity, query="", **options):
         """Delete an attachment."""
-        return self.api.request("DELETE", f"/attachments/{identity}{query}", **{**OWN, **options})
+        return self.api.request(
+            "DELETE", f"/attachments/{identity}{query}", **{**ATTACHD_1_0, **options}
+        )
 
     def action(self, **body):
         """Ask for an action of the volume."""
-        return self.api.request("POST", f"/volumes/{self.volume}/action", body, **OWN)
+        return self.api.request("POST", f"/volumes/{self.volume}/action", body, **ATTACHD_1_0)
 
     def recover_until_deleted(self):
         """Have done what is left to do, until no attachment is there."""

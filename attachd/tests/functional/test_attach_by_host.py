@@ -11,7 +11,13 @@ from attachd.manager.agents.rpc_server import AgentRpcServer
 from attachd.rpc import agent_manager_api
 from attachd.tests import concurrency
 from attachd.tests.fixtures import db_rows, fake_agent
-from attachd.tests.functional.host_attach_case import HOST, LATER, OWN, SERVER, HostAttachCase
+from attachd.tests.functional.host_attach_case import (
+    ATTACHD_1_0,
+    HOST,
+    LATER,
+    SERVER,
+    HostAttachCase,
+)
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -39,7 +45,7 @@ class OrderTest(HostAttachCase):
 
     def test_attach_with_connector_ignores_agents(self):
         body = {"attachment": {"volume_uuid": self.volume, "connector": {"host": HOST}}}
-        made = self.api.request("POST", "/attachments", body, **OWN).body["attachment"]
+        made = self.api.request("POST", "/attachments", body, **ATTACHD_1_0).body["attachment"]
         self.assertEqual(("reserved", None), (made["status"], made["agent"]))
         self.assertEqual(200, self.delete(made["id"]).status)
         self.assertEqual([], self.agent.requested)
@@ -193,7 +199,7 @@ class SecretTest(HostAttachCase):
         wait_until(lambda: seen == ["pass-word"])
         answers = [made]
         for path in (f"/attachments/{identity}", "/attachments/detail"):
-            answers.append(self.api.request("GET", path, **OWN))
+            answers.append(self.api.request("GET", path, **ATTACHD_1_0))
             answers.append(self.api.request("GET", path))  # a member
         self.assertEqual({200}, {answer.status for answer in answers})
         for answer in answers:

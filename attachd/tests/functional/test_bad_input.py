@@ -97,7 +97,7 @@ class EveryEndpointTest(Case):
                 if claim == "an empty object" and item.operation in EMPTY_MEANS_ALL:
                     continue
                 with self.subTest(claim, endpoint=item.operation):
-                    version = mv.RequestedVersions(mv.LATEST, item.ext_since).header()
+                    version = mv.RequestedVersions(mv.LATEST, item.attachd_since).header()
                     asked = {"token": wsgi_api.ADMIN, "version": version, **options}
                     answer = self.api.request(method, url, **asked)
                     self.assert_fault(answer, status, says)
@@ -145,7 +145,7 @@ class EveryEndpointTest(Case):
                 continue
             with self.subTest(endpoint=item.operation):
                 url = f"{self._url(item.path, bad_input.UNKNOWN)}?dryrun%1B=true"
-                version = mv.RequestedVersions(mv.LATEST, item.ext_since).header()
+                version = mv.RequestedVersions(mv.LATEST, item.attachd_since).header()
                 body = {} if item.action is None else {item.action: None}
                 options = {"token": wsgi_api.ADMIN, "version": version}
                 clean = url.replace("%1B", "")

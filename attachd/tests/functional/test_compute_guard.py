@@ -15,7 +15,7 @@ from attachd.tests.selection import full_only
 
 SERVER = "11111111-2222-3333-4444-555555555555"
 CONNECTOR = {"host": "compute-1", "initiator": "iqn.2026-01.org.example:compute-1"}
-OWN = f"{wsgi_api.LATEST}, attachd 1.0"
+ATTACHD_1_0 = f"{wsgi_api.LATEST}, attachd 1.0"
 LOGGER = "attachd.api.detach_guard"
 OVERRIDES = "attachd.api.override"
 
@@ -236,7 +236,7 @@ class OverrideTest(Case):
         self.admin = self.keystone.token(self.keystone.admin)
 
     def override(self, identity, reason="the%20host%20is%20gone", **more):
-        options = {"token": self.admin, "version": OWN, **more}
+        options = {"token": self.admin, "version": ATTACHD_1_0, **more}
         return self.delete(identity, f"?override_reason={reason}", **options)
 
     def test_override_by_admin_with_reason_deletes_attachment(self):
@@ -244,7 +244,7 @@ class OverrideTest(Case):
         with self.assertLogs(OVERRIDES, "WARNING") as logged:
             answer = self.override(identity)
         self.assert_gone(answer)
-        self.assertEqual(OWN, answer.headers["openstack-api-version"])
+        self.assertEqual(ATTACHD_1_0, answer.headers["openstack-api-version"])
         self.assertIn("Reason: the host is gone", logged.output[0])
         self.assertIn(self.keystone.admin.id, logged.output[0])
 
@@ -319,7 +319,7 @@ class LegacyTest(Case):
                 "os-detach",
                 {"attachment_id": identity},
                 token=admin,
-                version=OWN,
+                version=ATTACHD_1_0,
                 query="?override_reason=gone",
             )
         self.assertEqual(202, answer.status, answer.raw)

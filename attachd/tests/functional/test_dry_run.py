@@ -8,7 +8,7 @@ from attachd import exception
 from attachd.tests.fixtures import conf_fixture, db_rows, fake_agent, wsgi_api
 from attachd.tests.functional.api_case import ApiCase
 
-OWN = f"{wsgi_api.LATEST}, attachd 1.0"
+ATTACHD_1_0 = f"{wsgi_api.LATEST}, attachd 1.0"
 SERVER = "11111111-2222-4333-8444-555555555555"
 OTHER_SERVER = "22222222-2222-4333-8444-555555555555"
 CONNECTOR = {"host": "node-1", "initiator": "iqn.2026-01.org.example:node-1"}
@@ -23,7 +23,7 @@ class DryRunTest(ApiCase):
 
     def post(self, query, fields, **options):
         body = {"attachment": {"volume_uuid": self.volume, **fields}}
-        options = {"version": OWN, **options}
+        options = {"version": ATTACHD_1_0, **options}
         return self.api.request("POST", f"/attachments{query}", body, **options)
 
     def dry_run(self, fields=None, **options):

@@ -14,7 +14,7 @@ from attachd.tests.fixtures import deployments
 from attachd.tests.selection import full_only
 from attachd.tests.wait import wait_until
 
-FENCING = {"OpenStack-API-Version": "volume 3.71, attachd 1.1"}
+ATTACHD_1_1 = {"OpenStack-API-Version": "volume 3.71, attachd 1.1"}
 DEAD = "compute-1"
 DELAY = 3
 """Seconds for each call of the backend, so that there is time to disconnect a server."""
@@ -33,7 +33,7 @@ class Case(testtools.TestCase):
         self.attachments = [self.attach() for _ in range(2)]
 
     def request(self, method, path, body=None):
-        return self.deployment.api.request(method, path, body, headers=FENCING)
+        return self.deployment.api.request(method, path, body, headers=ATTACHD_1_1)
 
     def connect(self, host=DEAD):
         """Create an attachment, and connect it to a host; returns the answer and the id."""

@@ -12,7 +12,7 @@ from attachd.tests.functional.api_case import ApiCase
 SERVER = "11111111-2222-4333-8444-555555555555"
 OTHER_SERVER = "22222222-2222-4333-8444-555555555555"
 CONNECTOR = {"host": "compute-1", "initiator": "iqn.2026-01.org.example:compute-1"}
-OWN = f"{wsgi_api.LATEST}, attachd 1.0"
+ATTACHD_1_0 = f"{wsgi_api.LATEST}, attachd 1.0"
 
 
 class Case(ApiCase):
@@ -32,7 +32,7 @@ class Case(ApiCase):
 
     def force(self, identity, query="force=true", status=200):
         path = f"/attachments/{identity}?{query}"
-        return self.expect(status, "DELETE", path, token=wsgi_api.ADMIN, version=OWN)
+        return self.expect(status, "DELETE", path, token=wsgi_api.ADMIN, version=ATTACHD_1_0)
 
     def messages(self):
         """Return what the volume's owner reads, the newest first."""

@@ -25,7 +25,7 @@ from attachd.tests.wait import wait_until
 
 ROUNDS = int(os.environ.get("ATTACHD_TEST_ROUNDS", "4"))
 MIB = 2**20
-FENCING = {"OpenStack-API-Version": "volume 3.71, attachd 1.1"}
+ATTACHD_1_1 = {"OpenStack-API-Version": "volume 3.71, attachd 1.1"}
 FAR = 512 * MIB
 """Where the second host writes: the first one does not come so far."""
 
@@ -59,7 +59,9 @@ class FrozenTgtWriterTest(testtools.TestCase):
     def request(self, method, path, body=None, **headers):
         """Send a request; return None if there is no answer."""
         with contextlib.suppress(http.client.HTTPException, OSError):
-            return self.deployment.api.request(method, path, body, headers={**FENCING, **headers})
+            return self.deployment.api.request(
+                method, path, body, headers={**ATTACHD_1_1, **headers}
+            )
         return None
 
     def attach(self, host, **more):

@@ -7,7 +7,7 @@ from attachd.tests.fixtures import initiators, scsi
 from attachd.tests.functional.test_access_modes import IscsiCase
 from attachd.tests.wait import wait_until
 
-FENCING = {"OpenStack-API-Version": "volume 3.71, attachd 1.1"}
+ATTACHD_1_1 = {"OpenStack-API-Version": "volume 3.71, attachd 1.1"}
 ZEROS = bytes(scsi.BLOCK)
 
 
@@ -24,7 +24,7 @@ class MoveDataTest(IscsiCase):
         self.new = self.log_in(self.info, self.b)
 
     def own(self, method, path, body=None):
-        answer = self.api.request(method, path, body, headers=FENCING)
+        answer = self.api.request(method, path, body, headers=ATTACHD_1_1)
         self.assertEqual(200, answer.status, answer.body)
         return answer.body
 

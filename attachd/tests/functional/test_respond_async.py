@@ -20,7 +20,7 @@ SERVER = "11111111-2222-4333-8444-555555555555"
 OTHER_SERVER = "22222222-2222-4333-8444-555555555555"
 HOST = {"host": "compute-1", "initiator": "iqn.2026-01.org.example:1"}
 LATER = {"prefer": "respond-async"}
-OWN = f"{wsgi_api.LATEST}, attachd 1.0"
+ATTACHD_1_0 = f"{wsgi_api.LATEST}, attachd 1.0"
 
 
 class Case(ApiCase):
@@ -120,7 +120,7 @@ class LaterTest(Case):
         self.assertEqual("available", db_rows.get_volume(volume["id"])["status"])
 
     def test_respond_async_update_returns_at_once(self):
-        for version in ("volume 3.27", wsgi_api.LATEST, OWN):
+        for version in ("volume 3.27", wsgi_api.LATEST, ATTACHD_1_0):
             with self.subTest(version):
                 options = {**LATER, "version": version}
                 made = self.create(db_rows.add_volume(), options=options)
@@ -142,7 +142,7 @@ class LaterTest(Case):
     def test_respond_async_with_force_is_ignored(self):
         identity = self.create(db_rows.add_volume(), connector=HOST, options={})
         identity = identity.body["attachment"]["id"]
-        options = {**LATER, "token": wsgi_api.ADMIN, "version": OWN}
+        options = {**LATER, "token": wsgi_api.ADMIN, "version": ATTACHD_1_0}
         self.assert_done_at_once(self.delete(identity, options, "?force=true"))
         self.assertEqual([], db_rows.list_attachments())
 

@@ -68,7 +68,7 @@ class GatesTest(ApiCase):
             re.sub(r"\{\w+\}", "x", item.path),
             {item.action: None} if item.action else None,
             token=token,
-            version=mv.RequestedVersions(item.since, item.ext_since).header(),
+            version=mv.RequestedVersions(item.since, item.attachd_since).header(),
         )
 
     def test_endpoints_allow_expected_roles_and_name_the_rule_to_others(self):
@@ -113,7 +113,7 @@ class ExtraSpecsTest(ApiCase):
                 self.assertEqual(200 if name in may_know else 404, hidden.status)
 
 
-_VERSION = mv.RequestedVersions(mv.LATEST, mv.EXT_LATEST).header()
+_VERSION = mv.RequestedVersions(mv.LATEST, mv.ATTACHD_LATEST).header()
 
 
 class StoryTest(ApiCase):

@@ -238,7 +238,7 @@ class OnMariadb(Pages):
 
     def test_time_filters_read_matching_rows_only(self):
         def own(ctx, **query):
-            with mock.patch.object(ctx, "ext_version", mv.EXT_BASE):
+            with mock.patch.object(ctx, "attachd_version", mv.ATTACHD_1_0):
                 return attachment_lists.index(ctx, query, mv.LATEST, api_context.make_links())[
                     "attachments"
                 ]

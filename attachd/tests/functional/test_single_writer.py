@@ -41,7 +41,7 @@ CONFIGURATION = """
 # A call that was taken by a manager that is killed is never answered, and then repeated.
 attach_timeout = 5
 """
-FENCING = {"OpenStack-API-Version": "volume 3.71, attachd 1.1"}
+ATTACHD_1_1 = {"OpenStack-API-Version": "volume 3.71, attachd 1.1"}
 ENDLESS = 2**31 - 1
 AGAIN = 0.5  # seconds until a refused host logs in again: each try costs a process
 LATE = 3.0  # seconds in which a writer begins, or its last blocks arrive; no result depends on it
@@ -271,7 +271,7 @@ class SingleWriterTest(testtools.TestCase):
         def send():
             with contextlib.suppress(http.client.HTTPException, OSError):
                 answer = self.deployment.api.request(
-                    method, path, body, headers={**FENCING, **headers}
+                    method, path, body, headers={**ATTACHD_1_1, **headers}
                 )
                 return answer if answer.status not in {500, 503, 504} else None
             return None

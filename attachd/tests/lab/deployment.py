@@ -32,7 +32,7 @@ from attachd.tests.lab import guests, installation
 from attachd.tests.wait import wait_until
 
 VERSION = "volume 3.71, attachd 1.0"
-FENCING = {"OpenStack-API-Version": "volume 3.71, attachd 1.1"}
+ATTACHD_1_1 = {"OpenStack-API-Version": "volume 3.71, attachd 1.1"}
 TIMEOUT = 600.0
 WORK_SECONDS = 300
 """How long the API waits for a host."""
@@ -283,7 +283,7 @@ class Service:
         body = {"fence": {"reason": "test", "lift": "auto"}}
 
         def results() -> list[Any] | None:
-            answer = self.api.request("POST", f"/hosts/{host.name}/fence", body, FENCING)
+            answer = self.api.request("POST", f"/hosts/{host.name}/fence", body, ATTACHD_1_1)
             assert answer.status == http.client.OK, answer
             found: list[Any] = answer.body["fence"]["attachments"]
             return None if any(item["result"] == "pending" for item in found) else found
@@ -293,19 +293,19 @@ class Service:
     def unfence(self, host: Host) -> None:
         """Lift the fence of a host."""
         body = {"unfence": None}
-        answer = self.api.request("POST", f"/hosts/{host.name}/unfence", body, FENCING)
+        answer = self.api.request("POST", f"/hosts/{host.name}/unfence", body, ATTACHD_1_1)
         assert answer.status == http.client.OK, answer
 
     def is_fenced(self, host: Host) -> bool:
         """Whether a host is fenced."""
-        answer = self.api.request("GET", f"/hosts/{host.name}", headers=FENCING)
+        answer = self.api.request("GET", f"/hosts/{host.name}", headers=ATTACHD_1_1)
         assert answer.status == http.client.OK, answer
         return bool(answer.body["host"]["fenced"])
 
     def proof(self, attachment: Any) -> Any:
         """Return the proof of the last fence of an attachment, which may be deleted by now."""
         path = f"/attachments/{attachment['id']}/timeline"
-        events = self.api.request("GET", path, headers=FENCING).body["timeline"]
+        events = self.api.request("GET", path, headers=ATTACHD_1_1).body["timeline"]
         return [event for event in events if event["type"] == "fenced"][-1]["proof"]
 
 

@@ -270,7 +270,7 @@ class HeadersTest(DispatchCase):
         self.assertIn("itemNotFound", answer.body)
         self.assertEqual("volume 3.0", answer.headers["openstack-api-version"])
 
-    def test_ext_version_is_returned_if_requested(self):
+    def test_attachd_version_is_returned_if_requested(self):
         answer = self.request("GET", "/snacks/s1", version="volume 3.71, attachd 1.0")
         self.assertEqual("volume 3.71, attachd 1.0", answer.headers["openstack-api-version"])
 

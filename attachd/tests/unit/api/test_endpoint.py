@@ -24,7 +24,7 @@ def call(body=None, version=mv.LATEST, query="", **variables):
     return endpoint.Call(
         request=request,
         response=webob.Response(),
-        ctx=mock.Mock(ext_version=None),
+        ctx=mock.Mock(attachd_version=None),
         links=mock.Mock(),
         version=version,
         variables=variables,
@@ -76,12 +76,12 @@ class DocumentationTest(Case):
 
 class ChooseTest(Case):
     def test_ext_endpoint_needs_opt_in(self):
-        ext_version = self.declare(lambda: "ext_version", ext_since=mv.EXT_BASE)
+        attachd_version = self.declare(lambda: "attachd_version", attachd_since=mv.ATTACHD_1_0)
         asking = call()
         with self.assertRaises(exception.VersionNotFound):
-            endpoint.select([ext_version], asking)
-        asking.ctx.ext_version = mv.EXT_BASE
-        self.assertIs(ext_version, endpoint.select([ext_version], asking))
+            endpoint.select([attachd_version], asking)
+        asking.ctx.attachd_version = mv.ATTACHD_1_0
+        self.assertIs(attachd_version, endpoint.select([attachd_version], asking))
 
     def test_microversion_selects_endpoint(self):
         old = self.declare(lambda: "old", until=V(3, 9))
@@ -158,7 +158,7 @@ class AnswerTest(Case):
             with self.assertRaisesRegex(exception.BadRequest, says):
                 endpoint.call_handler(chosen, call(query=query))
         asked = call(query="raw=1")
-        asked.ctx.ext_version = mv.EXT_BASE
+        asked.ctx.attachd_version = mv.ATTACHD_1_0
         self.assertEqual(1, endpoint.call_handler(chosen, asked))
 
     def test_unknown_parameters_of_reading_call_are_ignored(self):

@@ -15,7 +15,7 @@ import yaml
 from attachd.agent.connectors.base import Device
 from attachd.agent.journal import Entry, Journal
 from attachd.cli import blockstorage, options
-from attachd.cli.blockstorage import FENCING, OWN
+from attachd.cli.blockstorage import ATTACHD_1_0, ATTACHD_1_1
 from attachd.tests.unit.cli import programs
 from attachd.tests.unit.cli.programs import INFO, ONE, Case
 
@@ -94,19 +94,21 @@ class CreateTest(Case):
         self.assertEqual(programs.DRY_RUN, json.loads(out))
         self.assertEqual("node1", self.sent()["connector"]["host"])
         request = self.cloud.asked[0][2]
-        self.assertEqual(({"dry_run": "true"}, OWN), (request["params"], request["headers"]))
+        self.assertEqual(
+            ({"dry_run": "true"}, ATTACHD_1_0), (request["params"], request["headers"])
+        )
 
     def test_create_with_move_from_sends_it_under_its_version(self):
         self.run_it("attachment-create", "data", "--on", "node1", "--move-from", "a1")
         expected = {"volume_uuid": "id of data", "host": "node1", "move_from": "a1"}
         self.assertEqual(expected, self.sent())
-        self.assertLessEqual(FENCING.items(), self.cloud.asked[0][2]["headers"].items())
+        self.assertLessEqual(ATTACHD_1_1.items(), self.cloud.asked[0][2]["headers"].items())
 
     def test_finish_move_sends_the_action_and_shows_the_attachment(self):
         self.assertIn("a1", self.run_it("attachment-finish-move", "a1", "-f", "json"))
         method, path, request = self.cloud.asked[0]
         self.assertEqual(("POST", "/attachments/a1/action"), (method, path))
-        self.assertEqual(({"finish_move": {}}, FENCING), (request["json"], request["headers"]))
+        self.assertEqual(({"finish_move": {}}, ATTACHD_1_1), (request["json"], request["headers"]))
 
     def test_create_with_expires_in_sends_seconds(self):
         self.run_it("attachment-create", "data", "--expires-in", "2h")
@@ -203,7 +205,7 @@ class ListTest(Case):
             *("--unchanged-for", "90s", "--limit", "2"),
         )
         asked = self.cloud.asked[0][2]
-        self.assertEqual(blockstorage.FENCING, asked["headers"])
+        self.assertEqual(blockstorage.ATTACHD_1_1, asked["headers"])
         params = asked["params"]
         self.assertEqual(("n1", "n2"), (params["attached_host"], params["agent"]))
         after = datetime.datetime.now(datetime.UTC)
@@ -267,7 +269,9 @@ class SeveralTest(Case):
             self.run_it("attachment-delete", "a1", *words)
             ((method, _url, request),) = self.cloud.asked
             self.assertEqual("DELETE", method)
-            self.assertEqual((params, blockstorage.OWN), (request["params"], request["headers"]))
+            self.assertEqual(
+                (params, blockstorage.ATTACHD_1_0), (request["params"], request["headers"])
+            )
 
     def test_delete_of_attachment_in_journal_needs_force(self):
         state_path = Path(self.enterContext(tempfile.TemporaryDirectory()))

@@ -9,7 +9,7 @@ import unittest
 from openstack import exceptions
 import requests
 
-from attachd.cli.blockstorage import OWN, OWN_IF_ANY, BlockStorage
+from attachd.cli.blockstorage import ATTACHD_1_0, ATTACHD_IF_ANY, BlockStorage
 
 
 def answer(status=200, body=None):
@@ -64,14 +64,14 @@ class BlockStorageTest(unittest.TestCase):
         method, url, request = self.proxy.asked[0]
         self.assertEqual(("POST", "/attachments"), (method, url))
         self.assertEqual({"attachment": {"volume_uuid": "v", "host": "node1"}}, request["json"])
-        self.assertLessEqual(OWN.items(), request["headers"].items())
+        self.assertLessEqual(ATTACHD_1_0.items(), request["headers"].items())
         self.assertNotIn("microversion", request)
 
     def test_create_with_expires_in_sends_version_of_attachd(self):
         storage = self.storage(answer(body={"attachment": {"id": "a1"}}))
         storage.create({"volume_uuid": "v", "expires_in": 60})
         request = self.proxy.asked[0][2]
-        self.assertLessEqual(OWN.items(), request["headers"].items())
+        self.assertLessEqual(ATTACHD_1_0.items(), request["headers"].items())
 
     def test_show_asks_for_fields_of_attachd(self):
         storage = self.storage(answer(body={"attachment": {"id": "a1"}}))
@@ -106,7 +106,7 @@ class BlockStorageTest(unittest.TestCase):
         method, url, request = self.proxy.asked[0]
         self.assertEqual(("POST", "/attachments/a1/action"), (method, url))
         self.assertEqual({"os-complete": None}, request["json"])
-        self.assertEqual(OWN_IF_ANY, request["headers"])
+        self.assertEqual(ATTACHD_IF_ANY, request["headers"])
 
     def test_delete_refusal_has_message_of_service(self):
         storage = self.storage(answer(409, {"conflictingRequest": {"message": "it is in use"}}))
@@ -129,7 +129,7 @@ class BlockStorageTest(unittest.TestCase):
         ((method, url, request),) = self.proxy.asked
         self.assertEqual(("GET", "/events"), (method, url))
         self.assertEqual({"since": "4"}, request["params"])
-        self.assertEqual(OWN, request["headers"])
+        self.assertEqual(ATTACHD_1_0, request["headers"])
         self.assertGreater(request["timeout"], 50)
         self.assertTrue(request["skip_cache"])
 

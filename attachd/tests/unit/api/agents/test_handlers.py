@@ -33,13 +33,13 @@ class HandlersTest(api_context.ApiContextCase):
             handlers.delete("node-1")
         self.assertEqual(["node-1"], [agent["host"] for agent in handlers.index()["agents"]])
 
-    def test_agents_need_ext_version(self):
+    def test_agents_need_attachd_version(self):
         declared = [
             api_endpoint
             for api_endpoint in endpoint.load()
             if api_endpoint.path.startswith("/agents")
         ]
-        self.assertEqual([mv.EXT_BASE] * 3, [item.ext_since for item in declared])
+        self.assertEqual([mv.ATTACHD_1_0] * 3, [item.attachd_since for item in declared])
 
 
 DEVICE = {"attachment_id": "a1", "volume_id": "v1", "path": "/dev/sdb", "size_bytes": 2**30}

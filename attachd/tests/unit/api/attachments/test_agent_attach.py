@@ -16,7 +16,7 @@ import attachd.rpc.manager_api
 from attachd.tests.fixtures import api_context, conf_fixture, db_rows, fake_agent
 
 HOST = "node-1"
-OWN = (1, 0)
+ATTACHD_1_0 = (1, 0)
 SERVER = "11111111-2222-3333-4444-555555555555"
 
 
@@ -24,7 +24,7 @@ class Case(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
         fake_agent.report_agent(HOST)
-        self.ctx = api_context.make_context(*api_context.ADMIN, ext_version=OWN)
+        self.ctx = api_context.make_context(*api_context.ADMIN, attachd_version=ATTACHD_1_0)
         self.volume = Volume.get(self.ctx, db_rows.add_volume()["id"])
         self.patch(attachd.rpc.agent_api, "reconcile")
         for name in ("attach", "detach", "process_pending"):
@@ -75,11 +75,11 @@ class Case(api_context.ApiContextCase):
 class CheckFieldsTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.ctx = mock.Mock(ext_version=OWN)
+        self.ctx = mock.Mock(attachd_version=ATTACHD_1_0)
 
     def test_check_fields_without_attachd_version_is_refused(self):
         with self.assertRaisesRegex(exception.InvalidInput, "host.*attachd 1.0"):
-            agent_attach.check_fields(mock.Mock(ext_version=None), {"host": HOST})
+            agent_attach.check_fields(mock.Mock(attachd_version=None), {"host": HOST})
         for connector in ({}, {"connector": None}, {"connector": {}}):
             agent_attach.check_fields(self.ctx, {"host": HOST, **connector})
 
@@ -91,9 +91,11 @@ class CheckFieldsTest(unittest.TestCase):
 class CreateOnHostTest(Case):
     """POST /attachments with a host."""
 
-    def create(self, *roles, ext_version=OWN, **fields):
+    def create(self, *roles, attachd_version=ATTACHD_1_0, **fields):
         body = {"attachment": {"volume_uuid": self.volume.id, "host": HOST, **fields}}
-        ctx = api_context.make_context(*(roles or api_context.ADMIN), ext_version=ext_version)
+        ctx = api_context.make_context(
+            *(roles or api_context.ADMIN), attachd_version=attachd_version
+        )
         return handlers.create(ctx, body, {})["attachment"]
 
     def test_create_with_host_enforces_create_on_host_rule(self):
@@ -105,7 +107,7 @@ class CreateOnHostTest(Case):
 
     def test_create_with_invalid_host_field_loads_no_volume(self):
         with self.assertRaisesRegex(exception.InvalidInput, "attachment.host"):
-            self.create(ext_version=None)
+            self.create(attachd_version=None)
         self.assertEqual([], db_rows.list_attachments())
 
 

@@ -21,7 +21,7 @@ class Case(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
         fake_agent.report_agent(HOST)
-        self.ctx = api_context.make_context(ext_version=(1, 0))
+        self.ctx = api_context.make_context(attachd_version=(1, 0))
         self.patch(attachd.rpc.agent_api, "reconcile")
         for name in ("detach", "process_pending"):
             self.patch(attachd.rpc.manager_api, name)

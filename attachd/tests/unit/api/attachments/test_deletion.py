@@ -27,7 +27,7 @@ class DeleteTest(conf_fixture.DefaultConfCase):
             self.enterContext(mock.patch.object(module, "detach_guard", self.detach_guard))
         self.cancel = self.enterContext(mock.patch.object(lifecycle, "cancel"))
         self.manager_api = self.enterContext(mock.patch.object(lifecycle, "manager_api"))
-        self.ctx = mock.Mock(ext_version=None)
+        self.ctx = mock.Mock(attachd_version=None)
         self.request = webob.Request.blank("/")
         self.attachment = mock.Mock(wire_state="reserved", **test_view.row())
         self.Attachment.get.return_value = self.attachment
@@ -76,7 +76,7 @@ class DeleteTest(conf_fixture.DefaultConfCase):
         view = self.enterContext(mock.patch.object(handlers, "view"))
         view.list_sharing.return_value = answer
         self.attachment.wire_state = "attached"
-        self.ctx.ext_version = (1, 0)
+        self.ctx.attachd_version = (1, 0)
         self.assertEqual(answer, self.delete())
         names = [name for name, _args, _kwargs in view.mock_calls]
         self.assertEqual(["SharedConnection", "list_sharing"], names)

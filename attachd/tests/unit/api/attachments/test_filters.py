@@ -13,8 +13,8 @@ SERVER = "abcdefab-cdef-4abc-8def-abcdefabcdef"
 LAST_OLD = mv.Version(3, 33)
 
 
-def read(query, version=mv.LATEST, ext_version=None, *, is_admin=False):
-    ctx = mock.Mock(is_admin=is_admin, project_id="p", ext_version=ext_version)
+def read(query, version=mv.LATEST, attachd_version=None, *, is_admin=False):
+    ctx = mock.Mock(is_admin=is_admin, project_id="p", attachd_version=attachd_version)
     return filters.parse(ctx, query, version)
 
 
@@ -81,11 +81,11 @@ class ExtFiltersTest(unittest.TestCase):
 
     def refused(self, name, value):
         with self.assertRaises(exception.InvalidInput) as raised:
-            read({name: value}, ext_version=mv.EXT_BASE)
+            read({name: value}, attachd_version=mv.ATTACHD_1_0)
         self.assertIn(f"attribute {name}", str(raised.exception))
 
     def test_ext_filters_without_attachd_version_are_unknown(self):
-        for name in filters.EXT_FILTERS:
+        for name in filters.ATTACHD_FILTERS:
             with self.assertRaisesRegex(exception.BadRequest, f"Invalid filters {name}"):
                 read({name: "gt:2026-01-01"}, is_admin=True)
 
@@ -97,7 +97,7 @@ class ExtFiltersTest(unittest.TestCase):
             "status": "attaching",
             "instance_id": "i",
         }
-        parsed = read(query, ext_version=mv.EXT_BASE)
+        parsed = read(query, attachd_version=mv.ATTACHD_1_0)
         times = [(item.column, item.verb, item.moment.year) for item in parsed.pop("times")]
         expected = [
             ("attached_at", "gte", 2025),

@@ -31,7 +31,7 @@ class Case(conf_fixture.DefaultConfCase):
         patched |= {"notify_completed": lifecycle, "Attachment": handlers}
         replace(self, patched)
         self.ctx = self.calls.ctx
-        self.ctx.ext_version = None
+        self.ctx.attachd_version = None
         self.attachment = mock.Mock(wire_state="reserved", **test_view.row())
         self.Attachment.get.return_value = self.attachment
         self.manager_api.attach_exclusive.return_value = CONNECTED
@@ -93,7 +93,7 @@ class CreateTest(conf_fixture.DefaultConfCase):
         patched = dict.fromkeys(("manager_api", "get_or_create", "abandon"), lifecycle)
         replace(self, {"Volume": handlers, **patched})
         self.ctx = self.calls.ctx
-        self.ctx.ext_version = None
+        self.ctx.attachd_version = None
         self.attachment = mock.Mock(wire_state="reserved", **test_view.row())
         self.volume = self.Volume.get.return_value
         self.get_or_create.return_value = self.attachment
@@ -155,7 +155,9 @@ class ListsTest(conf_fixture.DefaultConfCase):
         self.db = self.enterContext(mock.patch.object(handlers, "attachment_queries"))
         self.db.page.return_value = [test_view.row()]
         self.db.page_with_secrets.return_value = [test_view.row()]
-        self.ctx = mock.Mock(is_admin=False, project_id="p", service_roles=[], ext_version=None)
+        self.ctx = mock.Mock(
+            is_admin=False, project_id="p", service_roles=[], attachd_version=None
+        )
 
     def test_index_reads_no_secrets(self):
         (shown,) = handlers.index(self.ctx, {"limit": "5"}, mv.LATEST, None)["attachments"]
@@ -171,7 +173,7 @@ class ListsTest(conf_fixture.DefaultConfCase):
 
     def test_index_and_detail_take_ext_filters(self):
         query = {"agent": "node1"}
-        self.ctx.ext_version = mv.EXT_BASE
+        self.ctx.attachd_version = mv.ATTACHD_1_0
         for list_, parsed in (
             (handlers.index, self.db.page),
             (handlers.detail, self.db.page_with_secrets),

@@ -181,7 +181,7 @@ class CheckModeTest(databases.DatabaseCase):
         lifecycle.check_requested_mode(self.volume(), "rw")
 
 
-OWN = (1, 0)
+ATTACHD_1_0 = (1, 0)
 
 
 class ExpiryTest(unittest.TestCase):
@@ -191,8 +191,8 @@ class ExpiryTest(unittest.TestCase):
         timeutils.set_time_override(self.now)
         self.addCleanup(timeutils.clear_time_override)
 
-    def _seconds(self, requested, ext_version=OWN):
-        moment = lifecycle.expiry_time(mock.Mock(ext_version=ext_version), requested)
+    def _seconds(self, requested, attachd_version=ATTACHD_1_0):
+        moment = lifecycle.expiry_time(mock.Mock(attachd_version=attachd_version), requested)
         return None if moment is None else (moment - self.now).total_seconds()
 
     def test_expiry_time_without_limit_is_none(self):

@@ -40,11 +40,11 @@ class MovesTest(api_context.ApiContextCase):
             moves.resolve(self.ctx, other, {"move_from": self.source})
 
     def test_field_needs_its_version_and_excludes_the_other_one(self):
-        for version in (None, mv.EXT_BASE):
-            self.ctx.ext_version = version
+        for version in (None, mv.ATTACHD_1_0):
+            self.ctx.attachd_version = version
             with self.assertRaisesRegex(exception.InvalidInput, "attachd 1.1"):
                 moves.check_field(self.ctx, {"move_from": self.source})
-        self.ctx.ext_version = mv.EXT_FENCING
+        self.ctx.attachd_version = mv.ATTACHD_1_1
         moves.check_field(self.ctx, {"move_from": self.source})
         with self.assertRaisesRegex(exception.InvalidInput, "instead_of"):
             moves.check_field(self.ctx, {"move_from": self.source, "instead_of": self.source})

@@ -111,7 +111,7 @@ class ViewTest(api_context.ApiContextCase):
             db_rows.add_attachment(volume, "attached", connection_key="1" * 64, **values)
             for _item in range(2)
         )
-        ctx = api_context.make_context("reader", ext_version=(1, 0))
+        ctx = api_context.make_context("reader", attachd_version=(1, 0))
         shown = view.show(ctx, Attachment.get(ctx, attachment["id"]))["attachment"]
         expected = {
             "project_id": db_rows.PROJECT,
@@ -125,13 +125,13 @@ class ViewTest(api_context.ApiContextCase):
             "shared_connections_by_attachment": [other["id"]],
         }
         self.assertEqual(expected, {key: shown[key] for key in expected})
-        ctx.ext_version = None
+        ctx.attachd_version = None
         plain = view.show(ctx, Attachment.get(ctx, attachment["id"]))["attachment"]
         self.assertEqual(set(expected), set(shown) - set(plain))
 
     def test_show_connected_shows_host_of_connector(self):
         volume = db_rows.add_volume()["id"]
-        ctx = api_context.make_context(ext_version=(1, 0))
+        ctx = api_context.make_context(attachd_version=(1, 0))
         before = Attachment.get(ctx, db_rows.add_attachment(volume)["id"])
         answer = {"connection_info": ISCSI, "mode": "rw"}
         for values, mountpoint in (({}, "na"), ({"mountpoint": "/dev/vdc"}, "/dev/vdc")):

@@ -134,13 +134,13 @@ class StreamTest(Case):
 
 
 class DeclaredTest(unittest.TestCase):
-    def test_endpoints_need_ext_version(self):
+    def test_endpoints_need_attachd_version(self):
         declared = [
             api_endpoint
             for api_endpoint in endpoint.load()
             if api_endpoint.handler.__module__ == handlers.__name__
         ]
-        self.assertEqual([mv.EXT_BASE] * 2, [item.ext_since for item in declared])
+        self.assertEqual([mv.ATTACHD_1_0] * 2, [item.attachd_since for item in declared])
         self.assertEqual(set(parameters.QUERY_PARAMETERS), set(declared[0].doc.parameters))
 
 

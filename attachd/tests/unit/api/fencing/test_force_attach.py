@@ -71,10 +71,10 @@ class ForceAttachTest(api_context.ApiContextCase):
     def test_field_needs_its_version(self):
         for version, dry_run, said in (
             (None, False, "attachd 1.1"),
-            (mv.EXT_BASE, False, "attachd 1.1"),
-            (mv.EXT_FENCING, True, "dry run"),
+            (mv.ATTACHD_1_0, False, "attachd 1.1"),
+            (mv.ATTACHD_1_1, True, "dry run"),
         ):
-            self.ctx.ext_version = version
+            self.ctx.attachd_version = version
             with self.assertRaisesRegex(exception.InvalidInput, said):
                 force_attach.check_field(self.ctx, self.requested, dry_run=dry_run)
         force_attach.check_field(self.ctx, self.requested, dry_run=False)

@@ -12,7 +12,7 @@ from attachd.tests.unit.api import register
 class DescriptionTest(register.Case):
     def test_description_has_docstring_and_versions(self):
         @endpoint.endpoint(
-            "GET", "/snacks", since=mv.ETAGS, until=mv.NEW_ATTACH, ext_since=mv.EXT_BASE
+            "GET", "/snacks", since=mv.ETAGS, until=mv.NEW_ATTACH, attachd_since=mv.ATTACHD_1_0
         )
         def show():
             """Answer ``all``

@@ -37,7 +37,7 @@ class ParametersTest(register.Case):
         plain, *own = (f"volume 3.71{own}" for own in ("", ", attachd 1.0", ", attachd 1.1"))
         self.assertEqual([plain, *own], list_parameters()[0][VERSION]["schema"]["enum"])
         endpoint.REGISTER.clear()
-        endpoint.endpoint("GET", "/snacks", ext_since=mv.EXT_BASE)(lambda: None)
+        endpoint.endpoint("GET", "/snacks", attachd_since=mv.ATTACHD_1_0)(lambda: None)
         self.assertEqual(own, list_parameters()[0][VERSION]["schema"]["enum"])
 
     def test_headers_are_described_where_they_are_read(self):

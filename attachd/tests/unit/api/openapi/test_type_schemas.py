@@ -29,7 +29,7 @@ class Snack(Crumb):
     left: list[Crumb]
     more: NotRequired["list[Snack]"]
     group: Annotated[None, mv.GROUP_VOLUME]
-    count: NotRequired[Annotated[int, mv.EXT_BASE]]
+    count: NotRequired[Annotated[int, mv.ATTACHD_1_0]]
 
 
 class TypeSchemasTest(unittest.TestCase):

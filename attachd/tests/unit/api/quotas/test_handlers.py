@@ -42,8 +42,8 @@ class ShowTest(Case):
             self.show(),
         )
 
-    def test_attachments_are_shown_with_ext_version_only(self):
-        own = api_context.make_context(*api_context.ADMIN, ext_version=(1, 0))
+    def test_attachments_are_shown_with_attachd_version_only(self):
+        own = api_context.make_context(*api_context.ADMIN, attachd_version=(1, 0))
         shown = handlers.update(own, db_rows.PROJECT, {"quota_set": {"attachments": 7}}, {})
         self.assertEqual(7, shown["quota_set"]["attachments"])
         shown = handlers.update_class(own, "default", {"quota_class_set": {"attachments": 8}})

@@ -62,7 +62,7 @@ class KnownFiltersTest(Case):
         query, before = {"colour": "red"}, mv.Version(3, 30)
         for version in (before, mv.Version(3, 31), mv.LATEST):
             self.assertIsNone(filters.parse(self.admin, query, version))
-        self.admin.ext_version = mv.EXT_BASE
+        self.admin.attachd_version = mv.ATTACHD_1_0
         self.assertIsNone(filters.parse(self.admin, query, before))
         self.assertIn("colour", self.refused(self.admin, query))
 

@@ -139,7 +139,7 @@ class ListCase(api_context.ApiContextCase):
         volume.fire(Event.DELETED)
 
     def list(self, handler=handlers.detail, version=mv.LATEST, own=None, **query):
-        self.ctx.ext_version = own
+        self.ctx.attachd_version = own
         return handler(self.ctx, query, version, api_context.make_links())
 
     def names(self, **query):
@@ -154,7 +154,7 @@ class ExtListTest(ListCase):
             db_rows.add_attachment(often, "attached")
         db_rows.add_attachment(often, "reserved")
         for handler in (handlers.index, handlers.detail):
-            shown = self.list(handler, own=mv.EXT_BASE)["volumes"]
+            shown = self.list(handler, own=mv.ATTACHD_1_0)["volumes"]
             self.assertEqual([0, 3], [item["attachment_count"] for item in shown])
             self.assertNotIn("attachment_count", self.list(handler)["volumes"][0])
 

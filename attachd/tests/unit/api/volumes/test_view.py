@@ -56,17 +56,17 @@ def attachment(state="attached", **values):
 
 
 class Case(api_context.ApiContextCase):
-    def viewer(self, version=mv.LATEST, *roles, ext_version=None):
+    def viewer(self, version=mv.LATEST, *roles, attachd_version=None):
         return view.Viewer.from_context(
-            api_context.make_context(*roles, ext_version=ext_version),
+            api_context.make_context(*roles, attachd_version=attachd_version),
             version,
             api_context.make_links(),
         )
 
     def detail(
-        self, version=mv.LATEST, *roles, attachments=(), image=(), ext_version=None, **values
+        self, version=mv.LATEST, *roles, attachments=(), image=(), attachd_version=None, **values
     ):
-        viewer = self.viewer(version, *roles, ext_version=ext_version)
+        viewer = self.viewer(version, *roles, attachd_version=attachd_version)
         return view.detail(volume(**values), attachments, dict(image), viewer)
 
 
@@ -101,7 +101,7 @@ class KeysTest(Case):
         ):
             values = {"state": state, "admin_metadata": progress}
             self.assertNotIn("progress", self.detail(**values))
-            shown = self.detail(ext_version=mv.EXT_LATEST, **values)
+            shown = self.detail(attachd_version=mv.ATTACHD_LATEST, **values)
             self.assertEqual(expected, shown.get("progress"), state)
             self.assertNotIn("progress", shown["metadata"])
 
@@ -196,7 +196,7 @@ class AttachmentsTest(Case):
     def test_attachments_under_attachd_1_0_lists_all_and_counts_attached(self):
         states = ("reserved", "attached", "connect_failed", "disconnecting", "attached")
         held = [attachment(state, mode="ro", created_at=NOW) for state in states]
-        shown = self.detail(attachments=held, ext_version=mv.EXT_BASE)
+        shown = self.detail(attachments=held, attachd_version=mv.ATTACHD_1_0)
         self.assertEqual(2, shown["attachment_count"])
         self.assertEqual(
             ["reserved", "attached", "error_attaching", "detaching", "attached"],
@@ -208,7 +208,7 @@ class AttachmentsTest(Case):
         self.assertEqual(expected, {key: first[key] for key in expected})
 
     def test_summary_under_attachd_1_0_counts_attached(self):
-        viewer = self.viewer(ext_version=mv.EXT_BASE)
+        viewer = self.viewer(attachd_version=mv.ATTACHD_1_0)
         shown = view.summary_with_count(volume(), 3, viewer)
         self.assertEqual({**view.summary(volume(), viewer), "attachment_count": 3}, shown)
 
