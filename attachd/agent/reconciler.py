@@ -353,7 +353,7 @@ def _report_failure(
         return
     attachment_id, generation = desired["attachment_id"], desired["generation"]
     try:
-        agent_manager_api.connect_failed(credentials, attachment_id, generation, _reason(error))
+        agent_manager_api.failed(credentials, attachment_id, generation, _reason(error))
     except exception.AttachdError as report_error:
         LOG.warning("Attachment %s: %s (not reported: %s)", attachment_id, error, report_error)
 

@@ -6,7 +6,7 @@ the connections of that host, and reports what it has connected.
 
 Version history of the contract:
 
-* 1.0: report, desired_state, connected, connect_failed, disconnected, detach_refused
+* 1.0: report, desired_state, connected, failed, disconnected, detach_refused
 """
 
 from collections.abc import Iterator
@@ -232,13 +232,13 @@ def connected(
     )
 
 
-def connect_failed(
+def failed(
     credentials: AgentCredentials, attachment_id: str, generation: int, error: str
 ) -> None:
     """Report why the device is missing, or why it could not be removed; the agent will retry."""
     _call_as_process(
         credentials,
-        "connect_failed",
+        "failed",
         attachment_id=attachment_id,
         generation=generation,
         error=error,

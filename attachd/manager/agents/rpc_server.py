@@ -203,7 +203,7 @@ class AgentEndpoint:
 
     @expected_errors
     @_noting_outages
-    def connect_failed(
+    def failed(
         self,
         _context: RequestContext,
         host: str,
@@ -213,7 +213,7 @@ class AgentEndpoint:
         generation: int,
         error: str,
     ) -> None:
-        """See agent_manager_api.connect_failed()."""
+        """See agent_manager_api.failed()."""
         _check(host, key, process, attachment_id=attachment_id, generation=generation, error=error)
         agent_transitions.record_failure(attachment_id, host, generation, error)
 

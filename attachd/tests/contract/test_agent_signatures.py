@@ -131,13 +131,13 @@ class AgentManagerContractTest(_Contract, unittest.TestCase):
         agent_manager_api.DesiredState,
     )
     FINGERPRINTS: ClassVar = {
-        "1.0": "82ab668545d5707101987573716eee32",
+        "1.0": "38cc98638ac78c6c19fd7fb04e0a544b",
     }
     SENDING: ClassVar = {
         "report": ("call", (CREDENTIALS, REPORT)),
         "desired_state": ("call", (CREDENTIALS, "a")),
         "connected": ("call", (CREDENTIALS, "a", 2, "/dev/sdb")),
-        "connect_failed": ("call", (CREDENTIALS, "a", 2, "no session")),
+        "failed": ("call", (CREDENTIALS, "a", 2, "no session")),
         "disconnected": ("call", (CREDENTIALS, "a", 2)),
         "detach_refused": ("call", (CREDENTIALS, "a", 2, "mounted")),
     }

@@ -188,7 +188,7 @@ class ConnectTest(ReconcilerCase):
         self.connector.failing.add("connect")
         away = exception.Unavailable(reason="gone")
         with (
-            mock.patch.object(agent_manager_api, "connect_failed", side_effect=away),
+            mock.patch.object(agent_manager_api, "failed", side_effect=away),
             self.assertRaisesRegex(exception.HostError, "could not connect"),
         ):
             self.reconciler.reconcile(self.add())

@@ -96,7 +96,7 @@ SAID: Any = fake_agent.make_report(HOST, connector={"host": HOST})
 INFO = {"driver_volume_type": "iscsi", "data": {"auth_password": "s"}}
 METHODS = {
     "connected": ("connected", {"device": "/dev/sdb"}, "attached"),
-    "connect_failed": ("connected", {"error": "no session"}, "connected"),
+    "failed": ("connected", {"error": "no session"}, "connected"),
     "disconnected": ("withdrawing", {}, "disconnecting"),
     "detach_refused": ("withdrawing", {"error": "mounted"}, "attached"),
 }
@@ -301,7 +301,7 @@ class ResultsTest(_Case):
             with self.assertRaisesRegex(exception.InvalidInput, name):
                 self.ask("connected", **said)
         with self.assertRaisesRegex(exception.InvalidInput, "error"):
-            self.ask("connect_failed", attachment_id=attachment_id, generation=2, error=7)
+            self.ask("failed", attachment_id=attachment_id, generation=2, error=7)
         with self.assertRaisesRegex(exception.InvalidInput, "attachment_id"):
             self.ask("desired_state", attachment_id="")
         self.assertEqual(("connected", None), self.seen(attachment_id))
