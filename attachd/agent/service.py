@@ -16,8 +16,8 @@ import oslo_messaging as messaging
 from attachd import exception
 from attachd.agent.connectors.base import Options
 from attachd.agent.host import Host
+from attachd.agent.host_lease import HostLease, HostLeaseGuard
 from attachd.agent.host_reporter import HostReporter
-from attachd.agent.lease import Lease, LeaseGuard
 from attachd.agent.reconciler import Reconciler
 from attachd.agent.report_tokens import ReportTokens, read_machine_id
 from attachd.agent.worker_pool import DEFAULT_TIMEOUT, CallTimeout, TimeboxedCall, WorkerPool
@@ -71,8 +71,8 @@ class Agent:
         self._credentials = agent_manager_api.AgentCredentials(
             host.identity.name, key, self._tokens.process
         )
-        self._lease = Lease(host.journal.state_path)
-        self._guard = LeaseGuard(host, self._lease)
+        self._lease = HostLease(host.journal.state_path)
+        self._guard = HostLeaseGuard(host, self._lease)
         self._reconciler = Reconciler(
             host,
             self._credentials,

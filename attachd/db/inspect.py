@@ -117,8 +117,8 @@ def list_leases() -> dict[str, list[str]]:
         .where(_VOLUMES.c.lease_holder.is_not(None))
         .order_by(_VOLUMES.c.lease_holder, _VOLUMES.c.id)
     )
-    leases: dict[str, list[str]] = {}
+    volume_leases: dict[str, list[str]] = {}
     with session.reader() as connection:
         for holder, volume_id in connection.execute(statement):
-            leases.setdefault(holder, []).append(volume_id)
-    return leases
+            volume_leases.setdefault(holder, []).append(volume_id)
+    return volume_leases

@@ -191,7 +191,7 @@ def _connect(
 
 def run_attach_flow(backend: Backend, work: VolumeWork) -> dict[str, Any]:
     """Grant access to the host of a row that is connecting under our generation."""
-    transitioned, lease = work.transitioned, work.lease
+    transitioned, volume_lease = work.transitioned, work.volume_lease
     row = transitioned.attachment
     volume = backends.volume_ref(transitioned.volume)
     export = backends.export_with_secret(row)
@@ -201,7 +201,7 @@ def run_attach_flow(backend: Backend, work: VolumeWork) -> dict[str, Any]:
         export,
         lambda: backends.live_exports(work.others()),
         lambda answer: _record_granted(work, answer),
-        lambda: _must_stay_granted(row, lease),
+        lambda: _must_stay_granted(row, volume_lease),
         lambda: host_identities.admit(row),
         repeated=transitioned.source in _MAYBE_GRANTED,
     )
@@ -230,7 +230,7 @@ def _record_granted(work: VolumeWork, answer: attachment_flows.GrantAnswer) -> N
     work.record_granted(values)
 
 
-def _must_stay_granted(row: AttachmentRow, lease: VolumeLease) -> bool:
+def _must_stay_granted(row: AttachmentRow, volume_lease: VolumeLease) -> bool:
     """Return whether the host keeps its access although our connect has failed.
 
     If a second manager has taken the row over and connects it too, its grant is the same as ours.
@@ -239,7 +239,7 @@ def _must_stay_granted(row: AttachmentRow, lease: VolumeLease) -> bool:
     the grant has to stay: the row is at least connecting, and the next request finishes it.
     """
     try:
-        if not lease.is_held():
+        if not volume_lease.is_held():
             return True
         current = db.get(row["id"], None)
     except exception.NotFound:
@@ -251,8 +251,8 @@ def _must_stay_granted(row: AttachmentRow, lease: VolumeLease) -> bool:
 
 
 def _record_failure(work: VolumeWork, failure: flow_runner.FlowFailed) -> None:
-    row, lease = work.transitioned.attachment, work.lease
-    if lease.may_be_taken_over():
+    row, volume_lease = work.transitioned.attachment, work.volume_lease
+    if volume_lease.may_be_taken_over():
         return
     event = Event.CONNECT_FAILED if failure.clean else Event.CONNECT_LOST
     values: dict[str, Any] = {
@@ -270,7 +270,7 @@ def _record_failure(work: VolumeWork, failure: flow_runner.FlowFailed) -> None:
             event,
             values,
             generation=row["generation"],
-            lease=lease.token,
+            volume_lease=volume_lease.token,
             last=work.ends_lease,
         )
     except db.TAKEOVER_ERRORS:

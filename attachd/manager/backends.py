@@ -19,7 +19,7 @@ from stevedore import driver as entry_point
 
 from attachd import conf, exception, states
 from attachd.conf import CONF
-from attachd.db.cluster import leases as leases_db
+from attachd.db.cluster import volume_leases
 from attachd.db.row_types import AttachmentRow, DriverVolume, LockedVolumeRow
 from attachd.db.secrets import encryption
 from attachd.db.secrets.encryption import Encrypted
@@ -118,10 +118,10 @@ class Backend:
 
         :raises: as db.transition(), and Unavailable: other operations hold the volume for too long
         """
-        lease = functools.partial(self.volume_lease, begin.volume_id)
+        volume_lease = functools.partial(self.volume_lease, begin.volume_id)
         if self.driver.PARALLEL_GRANTS:
-            return joint_work.join(begin, lease, _lock_path(begin.volume_id))
-        return joint_work.begin_alone(begin, lease)
+            return joint_work.join(begin, volume_lease, _lock_path(begin.volume_id))
+        return joint_work.begin_alone(begin, volume_lease)
 
     @contextlib.contextmanager
     def lock(self, volume_id: str) -> Iterator[VolumeLease]:
@@ -130,9 +130,9 @@ class Backend:
         :raises VolumeNotFound: there is no such volume
         :raises Unavailable: other operations hold it for too long
         """
-        with self.volume_lease(volume_id) as lease:
-            lease.run_with_lease(leases_db.acquire_committed)
-            yield lease
+        with self.volume_lease(volume_id) as volume_lease:
+            volume_lease.run_with_lease(volume_leases.acquire_committed)
+            yield volume_lease
 
     def is_idle(self, volume_id: str) -> bool:
         """Return whether no thread of this machine holds the lock of a volume now."""
@@ -140,7 +140,7 @@ class Backend:
 
     def orphaned_leases(self) -> list[str]:
         """Return the volumes whose lease this process or a dead one holds without working."""
-        volume_ids = leases_db.list_orphaned(self.host, self.membership.id)
+        volume_ids = volume_leases.list_orphaned(self.host, self.membership.id)
         return [volume_id for volume_id in volume_ids if self.is_idle(volume_id)]
 
     def check_lock_files(self) -> None:

@@ -178,13 +178,13 @@ def _unchanged(
     :raises InvalidTransition: it was changed since
     """
     backend.check_ready()
-    with backend.lock(row["volume_id"]) as lease:
+    with backend.lock(row["volume_id"]) as volume_lease:
         volume = volumes_db.get_for_driver(row["volume_id"])
         rows = {item["id"]: item for item in db.list_of_volumes([row["volume_id"]])}
         if (current := rows.pop(row["id"], None)) is None:
             raise exception.AttachmentNotFound(attachment_id=row["id"])
         attachment_rows.check_unchanged(current, row, event)
-        yield volume, current, [*rows.values()], lease
+        yield volume, current, [*rows.values()], volume_lease
 
 
 def undo_connect(backend: Backend, row: AttachmentRow) -> None:
@@ -195,7 +195,7 @@ def undo_connect(backend: Backend, row: AttachmentRow) -> None:
     :raises Conflict: its host reports a device, and the row stays as it is
     :raises DisconnectFailed: the host may still have access, and the row stays as it is
     """
-    with _unchanged(backend, row, Event.CONNECT_FAILED) as (volume, current, others, lease):
+    with _unchanged(backend, row, Event.CONNECT_FAILED) as (volume, current, others, volume_lease):
         _check_no_device(current)
         try:
             _revoke(backend, volume, current, others)
@@ -207,7 +207,7 @@ def undo_connect(backend: Backend, row: AttachmentRow) -> None:
             Event.CONNECT_FAILED,
             db.values_of_failed_connect(current),
             generation=current["generation"],
-            lease=lease.token,
+            volume_lease=volume_lease.token,
             last=True,
         )
 
@@ -272,15 +272,15 @@ def _detach(
 ) -> _Detached:
     backend.check_ready()
     with backend.work(Begin(attachment_id, volume_id, Event.DISCONNECT, guard)) as work:
-        transitioned, lease = work.transitioned, work.lease
+        transitioned, volume_lease = work.transitioned, work.volume_lease
         on_begin(transitioned.attachment)
         notify.attachment_event(backend, "detach.start", transitioned)
         row = transitioned.attachment
         try:
-            others = _end_connections(backend, transitioned, lease, by_force=by_force)
+            others = _end_connections(backend, transitioned, volume_lease, by_force=by_force)
             proof = _revoke(backend, transitioned.volume, row, others, by_force=by_force)
         except flow_runner.FlowFailed as failure:
-            _record_failure(transitioned, failure, lease)
+            _record_failure(transitioned, failure, volume_lease)
             raise _disconnect_failed(row, failure) from failure
         remaining = work.record_revoked()
         notify.attachment_removed_event(backend, "detach.end", remaining)
@@ -299,11 +299,15 @@ def _notify_served(backend: Backend, transitioned: Transitioned, remaining: Tran
 
 
 def _end_connections(
-    backend: Backend, transitioned: Transitioned, lease: VolumeLease, *, by_force: bool
+    backend: Backend, transitioned: Transitioned, volume_lease: VolumeLease, *, by_force: bool
 ) -> list[AttachmentRow]:
     """Close the connections of an attachment that is detached; return the other rows."""
     ending = attachment_rows.connections_to_close(transitioned.attachment, transitioned.others)
-    ended = [row["id"] for row in ending if end_connection(backend, row, lease, by_force=by_force)]
+    ended = [
+        row["id"]
+        for row in ending
+        if end_connection(backend, row, volume_lease, by_force=by_force)
+    ]
     return [row for row in transitioned.others if row["id"] not in ended]
 
 
@@ -314,7 +318,7 @@ class _ServesAnother(Exception):
 def end_connection(
     backend: Backend,
     row: AttachmentRow,
-    lease: VolumeLease,
+    volume_lease: VolumeLease,
     *,
     named: bool = False,
     by_force: bool = False,
@@ -322,7 +326,7 @@ def end_connection(
     """Revoke the access of a connection's host and remove its row, as a part of other work.
 
     :param row: as it was read; a connection that serves another attachment by now stays
-    :param lease: of the volume; it is kept
+    :param volume_lease: of the volume; it is kept
     :param named: close it in any case, because the client has named this host
     :param by_force: also if the backend does not have the volume
     :returns: whether the connection was removed
@@ -336,9 +340,9 @@ def end_connection(
         return attachment_rows.next_generation(current)
 
     try:
-        transitioned = lease.run_with_lease(
+        transitioned = volume_lease.run_with_lease(
             lambda token: db.transition(
-                row["id"], row["volume_id"], Event.DISCONNECT, guard=guard, lease=token
+                row["id"], row["volume_id"], Event.DISCONNECT, guard=guard, volume_lease=token
             ),
         )
     except _ServesAnother:
@@ -353,24 +357,28 @@ def end_connection(
             by_force=by_force,
         )
     except flow_runner.FlowFailed as failure:
-        _record_failure(transitioned, failure, lease)
+        _record_failure(transitioned, failure, volume_lease)
         raise
     generation = transitioned.attachment["generation"]
     db.transition(
-        row["id"], row["volume_id"], Event.REVOKED, generation=generation, lease=lease.token
+        row["id"],
+        row["volume_id"],
+        Event.REVOKED,
+        generation=generation,
+        volume_lease=volume_lease.token,
     )
     return True
 
 
 def close_connection(
-    backend: Backend, row: AttachmentRow, lease: VolumeLease, *, named: bool
+    backend: Backend, row: AttachmentRow, volume_lease: VolumeLease, *, named: bool
 ) -> None:
     """Do as :func:`end_connection`, for a client.
 
     :raises TerminateConnectionFailed, BackendUnavailable: with the reason
     """
     try:
-        end_connection(backend, row, lease, named=named)
+        end_connection(backend, row, volume_lease, named=named)
     except flow_runner.FlowFailed as failure:
         raise flow_runner.caller_error(
             exception.TerminateConnectionFailed,
@@ -416,9 +424,9 @@ def _revoke(
 
 
 def _record_failure(
-    transitioned: Transitioned, failure: flow_runner.FlowFailed, lease: VolumeLease
+    transitioned: Transitioned, failure: flow_runner.FlowFailed, volume_lease: VolumeLease
 ) -> None:
-    if lease.may_be_taken_over():
+    if volume_lease.may_be_taken_over():
         return
     row = transitioned.attachment
     values = {"error": flow_runner.public_reason(failure.cause)}
@@ -431,7 +439,7 @@ def _record_failure(
             Event.DISCONNECT_FAILED,
             values,
             generation=row["generation"],
-            lease=lease.token,
+            volume_lease=volume_lease.token,
         )
     except db.TAKEOVER_ERRORS:
         LOG.warning("Attachment %s: taken over by another manager", row["id"])

@@ -39,14 +39,14 @@ def initialize(
     backend.driver.check_connector(connector)
     request = Request(Action.INITIALIZE, connector, denied_rule=denied_rule)
     guard = attach.attach_guard(backend, request)
-    with backend.volume_lease(volume_id) as lease:
+    with backend.volume_lease(volume_id) as volume_lease:
         try:
-            transitioned = lease.run_with_lease(
+            transitioned = volume_lease.run_with_lease(
                 lambda token: legacy_db.begin_connection(
                     volume_id, creator, connector, guard, token
                 ),
             )
-            return attach.run_attach_flow(backend, WorkAlone(transitioned, lease))
+            return attach.run_attach_flow(backend, WorkAlone(transitioned, volume_lease))
         except duplicates.AlreadyConnected as repeated:
             return {**attach.connected_response(repeated.row), "is_repeated": True}
 
@@ -71,7 +71,7 @@ def terminate(
     :raises: as manager_api.terminate_connections()
     """
     backend.check_ready()
-    with backend.volume_lease(volume_id) as lease:
+    with backend.volume_lease(volume_id) as volume_lease:
         rows = db.list_of_volumes([volume_id])
         served = None if attachment_ids is None else {None, *attachment_ids}
         ending = [
@@ -85,7 +85,7 @@ def terminate(
         if connector is not None:
             ending = _closed_by_host(ending)
         for row in ending:
-            detach.close_connection(backend, row, lease, named=connector is not None)
+            detach.close_connection(backend, row, volume_lease, named=connector is not None)
     return len(ending)
 
 

@@ -67,7 +67,7 @@ def end_move(backend: Backend, attachment_id: str, volume_id: str) -> str:
     :raises HostFenced: its host was fenced meanwhile
     """
     backend.check_ready()
-    with backend.lock(volume_id) as lease:
+    with backend.lock(volume_id) as volume_lease:
         rows = {row["id"]: row for row in db.list_of_volumes([volume_id])}
         if (row := rows.pop(attachment_id, None)) is None:
             raise exception.AttachmentNotFound(attachment_id=attachment_id)
@@ -85,7 +85,7 @@ def end_move(backend: Backend, attachment_id: str, volume_id: str) -> str:
             volumes_db.get_for_driver(volume_id),
             moves_db.ends(row["move_from"], row["id"]),
         )
-        moves_db.finish(row, _switch(backend, volume, row), lease.token)
+        moves_db.finish(row, _switch(backend, volume, row), volume_lease.token)
     LOG.info("Attachment %s: its move is finished, with access %s", row["id"], row["mode"])
     notifications.volume("attach.move.end", volume_id, host=backend.host, move=ends)
     notify.request_reconcile([row])

@@ -53,7 +53,7 @@ def copy(backend: Backend, volume_id: str) -> None:
 
 def create(backend: Backend, volume_id: str) -> None:
     """Create the volume; its row becomes ``ready``, or ``error`` with the reason."""
-    with ignore_missing(volume_id), backend.lock(volume_id) as lease:
+    with ignore_missing(volume_id), backend.lock(volume_id) as volume_lease:
         row = get_in_state(volume_id, VolumeState.CREATING)
         if row is None:
             return
@@ -63,7 +63,7 @@ def create(backend: Backend, volume_id: str) -> None:
             with base.progress_scope(_Progress(row).record):
                 provided = flow_runner.run(_create_flow(backend, row), {})
         except FAILURES as failure:
-            record_failure(lease, Event.CREATE_FAILED, failure)
+            record_failure(volume_lease, Event.CREATE_FAILED, failure)
             return
         provider, secrets = backends.split_secrets(provided["answer"])
         values = {
@@ -73,7 +73,7 @@ def create(backend: Backend, volume_id: str) -> None:
             "launched_at": models.now(),
             "shared_targets": backend.driver.SHARED_TARGETS,
         }
-        if after := record_result(lease, Event.CREATED, {**values, **NO_ERROR}):
+        if after := record_result(volume_lease, Event.CREATED, {**values, **NO_ERROR}):
             notify.volume_event(backend, "create.end", row, **after)
 
 
@@ -112,12 +112,12 @@ def _create_flow(backend: Backend, row: DriverVolumeRow) -> Flow:
 
 def delete(backend: Backend, volume_id: str) -> None:
     """Remove the volume and its row; or the row becomes ``error_deleting`` with the reason."""
-    with ignore_missing(volume_id), backend.lock(volume_id) as lease:
-        if _delete(backend, volume_id, lease):
+    with ignore_missing(volume_id), backend.lock(volume_id) as volume_lease:
+        if _delete(backend, volume_id, volume_lease):
             backend.delete_lock_files(volume_id)
 
 
-def _delete(backend: Backend, volume_id: str, lease: VolumeLease) -> bool:
+def _delete(backend: Backend, volume_id: str, volume_lease: VolumeLease) -> bool:
     """Return whether the volume and its row were removed."""
     row = get_in_state(volume_id, VolumeState.DELETING)
     if row is None:
@@ -128,9 +128,9 @@ def _delete(backend: Backend, volume_id: str, lease: VolumeLease) -> bool:
         backend.check_ready()
         flow_runner.run(flow, {})
     except FAILURES as failure:
-        record_failure(lease, Event.DELETE_FAILED, failure)
+        record_failure(volume_lease, Event.DELETE_FAILED, failure)
         return False
-    if record_result(lease, Event.DELETED, {}) is None:
+    if record_result(volume_lease, Event.DELETED, {}) is None:
         return False
     notify.volume_event(backend, "delete.end", row, status="deleted")
     return True
@@ -142,7 +142,7 @@ def extend(backend: Backend, volume_id: str) -> None:
     After a failure with an unknown result the volume still has an owner, and recovery calls
     :func:`resolve_extend`.
     """
-    with ignore_missing(volume_id), backend.lock(volume_id) as lease:
+    with ignore_missing(volume_id), backend.lock(volume_id) as volume_lease:
         row = get_in_state(volume_id, VolumeState.EXTENDING)
         if row is None:
             return
@@ -154,9 +154,11 @@ def extend(backend: Backend, volume_id: str) -> None:
         except FAILURES as failure:
             cause = _cause(failure)
             refused = isinstance(cause, exception.BackendError) and cause.final
-            record_failure(lease, Event.EXTEND_FAILED if refused else Event.EXTEND_LOST, failure)
+            record_failure(
+                volume_lease, Event.EXTEND_FAILED if refused else Event.EXTEND_LOST, failure
+            )
             return
-        _record_extended(backend, lease, Event.EXTENDED, row, attachments)
+        _record_extended(backend, volume_lease, Event.EXTENDED, row, attachments)
 
 
 def resolve_extend(backend: Backend, volume_id: str) -> None:
@@ -165,7 +167,7 @@ def resolve_extend(backend: Backend, volume_id: str) -> None:
     :raises AttachdError: its size is still not known
     """
     backend.check_ready()
-    with ignore_missing(volume_id), backend.lock(volume_id) as lease:
+    with ignore_missing(volume_id), backend.lock(volume_id) as volume_lease:
         row = get_in_state(volume_id, VolumeState.ERROR_EXTENDING)
         if row is None or row["owner"] is None:
             return
@@ -173,14 +175,14 @@ def resolve_extend(backend: Backend, volume_id: str) -> None:
         if size is None:
             raise exception.BackendError(f"Volume {volume_id} is missing.")
         if size <= row["size_gib"] * units.Gi:
-            record_result(lease, Event.EXTEND_RESOLVED, NO_ERROR)
+            record_result(volume_lease, Event.EXTEND_RESOLVED, NO_ERROR)
             return
         attachments = attachments_db.list_of_volumes([volume_id])
         try:
             _run_extend(backend, row, attachments)  # Its exports may show the former size.
         except flow_runner.FlowFailed as failure:
             raise failure.cause from failure
-        _record_extended(backend, lease, Event.EXTEND_RESOLVED, row, attachments)
+        _record_extended(backend, volume_lease, Event.EXTEND_RESOLVED, row, attachments)
 
 
 def _run_extend(
@@ -194,12 +196,12 @@ def _run_extend(
 
 def _record_extended(
     backend: Backend,
-    lease: VolumeLease,
+    volume_lease: VolumeLease,
     event: Event,
     row: DriverVolumeRow,
     attachments: Sequence[AttachmentRow],
 ) -> None:
-    if after := record_result(lease, event, {"size_gib": row["new_size_gib"], **NO_ERROR}):
+    if after := record_result(volume_lease, event, {"size_gib": row["new_size_gib"], **NO_ERROR}):
         notify.volume_event(backend, "resize.end", row, attachments, **after)
         notify.request_reconcile(attachments)
 
@@ -210,7 +212,7 @@ def manage(backend: Backend, volume_id: str) -> None:
     Until then the row has the reference of the object as ``provider``.  While the backend is away,
     it is left to recovery.
     """
-    with ignore_missing(volume_id), backend.lock(volume_id) as lease:
+    with ignore_missing(volume_id), backend.lock(volume_id) as volume_lease:
         row = get_in_state(volume_id, VolumeState.MANAGING)
         if row is None:
             return
@@ -224,7 +226,7 @@ def manage(backend: Backend, volume_id: str) -> None:
             provided = flow_runner.run(flow, {})
         except FAILURES as failure:
             if not _is_left_to_recovery(volume_id, failure):
-                record_failure(lease, Event.MANAGE_FAILED, failure, provider={})
+                record_failure(volume_lease, Event.MANAGE_FAILED, failure, provider={})
             return
         provider, secrets = backends.split_secrets(provided["answer"])
         values = {
@@ -233,7 +235,7 @@ def manage(backend: Backend, volume_id: str) -> None:
             "launched_at": models.now(),
             "shared_targets": backend.driver.SHARED_TARGETS,
         }
-        if after := record_result(lease, Event.MANAGED, {**values, **NO_ERROR}):
+        if after := record_result(volume_lease, Event.MANAGED, {**values, **NO_ERROR}):
             notify.volume_event(backend, "manage_existing.end", row, **after)
 
 
@@ -242,7 +244,7 @@ def unmanage(backend: Backend, volume_id: str) -> None:
 
     While the backend is away, it is left to recovery.
     """
-    with ignore_missing(volume_id), backend.lock(volume_id) as lease:
+    with ignore_missing(volume_id), backend.lock(volume_id) as volume_lease:
         row = get_in_state(volume_id, VolumeState.UNMANAGING)
         if row is None:
             return
@@ -254,9 +256,9 @@ def unmanage(backend: Backend, volume_id: str) -> None:
             flow_runner.run(flow, {})
         except FAILURES as failure:
             if not _is_left_to_recovery(volume_id, failure):
-                record_failure(lease, Event.UNMANAGE_FAILED, failure)
+                record_failure(volume_lease, Event.UNMANAGE_FAILED, failure)
             return
-        if record_result(lease, Event.UNMANAGED, {}) is None:
+        if record_result(volume_lease, Event.UNMANAGED, {}) is None:
             return
         notify.volume_event(backend, "unmanage.end", row, status="deleted")
         backend.delete_lock_files(volume_id)
@@ -340,15 +342,17 @@ def get_in_state(volume_id: str, expected: VolumeState) -> DriverVolumeRow | Non
     return row
 
 
-def record_failure(lease: VolumeLease, event: Event, failure: Exception, **values: Any) -> None:
+def record_failure(
+    volume_lease: VolumeLease, event: Event, failure: Exception, **values: Any
+) -> None:
     """Store the failure and a message to the user; unless another manager continues the work.
 
     :param values: columns to store with it
     """
-    if lease.may_be_taken_over():
+    if volume_lease.may_be_taken_over():
         return
     cause = _cause(failure)
-    if row := record_result(lease, event, {"error": flow_runner.reason(cause), **values}):
+    if row := record_result(volume_lease, event, {"error": flow_runner.reason(cause), **values}):
         notify.volume_message(row, event, cause)
 
 
@@ -365,14 +369,16 @@ def _cause(failure: Exception) -> Exception:
     return failure.cause if isinstance(failure, flow_runner.FlowFailed) else failure
 
 
-def record_result(lease: VolumeLease, event: Event, values: Mapping[str, Any]) -> VolumeRow | None:
+def record_result(
+    volume_lease: VolumeLease, event: Event, values: Mapping[str, Any]
+) -> VolumeRow | None:
     """Store the result and return the row; None if another process has changed the row."""
-    volume_id = lease.token.volume_id
+    volume_id = volume_lease.token.volume_id
     if values.get("error"):
         step = event.name.lower().replace("_", " ")  # such as "create failed"
         LOG.warning("Volume %s: %s: %s", volume_id, step, values["error"])
     try:
-        return db.transition(volume_id, event, values, lease.token)
+        return db.transition(volume_id, event, values, volume_lease.token)
     except (exception.InvalidTransition, exception.NotFound, exception.TakenOver):
         LOG.warning("Volume %s: changed by another process, left as it is", volume_id)
         return None

@@ -232,9 +232,7 @@ def connected(
     )
 
 
-def failed(
-    credentials: AgentCredentials, attachment_id: str, generation: int, error: str
-) -> None:
+def failed(credentials: AgentCredentials, attachment_id: str, generation: int, error: str) -> None:
     """Report why the device is missing, or why it could not be removed; the agent will retry."""
     _call_as_process(
         credentials,

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from attachd import exception, host_identity
 from attachd.conf import CONF
 from attachd.db import host_fences, host_identities, models
-from attachd.db.agents import leases, machines
+from attachd.db.agents import host_leases, machines
 from attachd.db.attachments import statements
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
@@ -150,7 +150,7 @@ def record_report(
     values: Mapping[str, Any],
     assigned: Collection[str] = frozenset(),
     *,
-    lease: int | None = None,
+    host_lease: int | None = None,
     reported_lease: int | None = None,
     read: MachineRow | None = None,
 ) -> bool:
@@ -162,9 +162,10 @@ def record_report(
 
     :param values: connector, devices, connector_type, version, error
     :param assigned: the ids of the attachments of the host, as of :func:`list_assigned`
-    :param lease: how many seconds the lease lasts that the agent is given; None: it is given none
+    :param host_lease: how many seconds the lease lasts that the agent is given; None: it is given
+        none
     :param reported_lease: how many seconds that lasts by which the agent goes on, as
-        leases.renew() takes it
+        host_leases.renew() takes it
     :param read: the row that the report was judged by, as of :func:`check_key`; None: any
     :returns: whether the host counted as lost, and does not any more
     :raises Changed: another report was stored since the row was read
@@ -179,7 +180,7 @@ def record_report(
             stored |= {"connector": None, "error": str(error)}
     stored["error"] = models.truncate_error(stored.get("error"))
     with session.writer() as connection:
-        return leases.renew(connection, host, stored, lease, reported_lease, read)
+        return host_leases.renew(connection, host, stored, host_lease, reported_lease, read)
 
 
 def _claim_initiators(

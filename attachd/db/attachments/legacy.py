@@ -17,7 +17,7 @@ from attachd.db.attachments import connect_rules, duplicates, statements
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments.connect_rules import READONLY, Action
 from attachd.db.attachments.queries import PUBLIC_COLUMNS
-from attachd.db.cluster import leases
+from attachd.db.cluster import volume_leases
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
 from attachd.db.row_types import AttachmentRow, LockedVolumeRow
@@ -202,12 +202,12 @@ def begin_connection(
     creator: Creator,
     connector: Mapping[str, Any],
     guard: attachment_rows.Guard,
-    lease: leases.Lease | None = None,
+    volume_lease: volume_leases.VolumeLeaseToken | None = None,
 ) -> attachment_rows.Transitioned:
     """Move a connection along CONNECT: that of the same host, or a new one.
 
     :param guard: see store.transition(); what it raises leaves no new row
-    :param lease: as there
+    :param volume_lease: as there
     :raises QuotaExceeded: the project has as many attachments as it may have
     """
     identity: Any = creator._asdict()
@@ -216,7 +216,7 @@ def begin_connection(
         volume, held = attachment_rows.lock_with_rows(
             connection, volume_id, statements.LOCK_VOLUME_TO_CONNECT
         )
-        stored = leases.acquire(connection, volume, lease) if lease else {}
+        stored = volume_leases.acquire(connection, volume, volume_lease) if volume_lease else {}
         current = duplicates.find_connection(_reusable(volume, held, creator.user_id), connector)
         if current is None:
             if not _is_expected(volume, held, creator.user_id):
@@ -240,10 +240,10 @@ def begin_connection(
             values,
             guard,
             None,
-            stored if lease else None,
+            stored if volume_lease else None,
         )
-    if lease:
-        leases.confirm(lease, stored)
+    if volume_lease:
+        volume_leases.confirm(volume_lease, stored)
     return transitioned
 
 

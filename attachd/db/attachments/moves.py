@@ -18,8 +18,8 @@ from attachd.db import models
 from attachd.db.attachments import events, statements
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments.rows import LockedVolume
-from attachd.db.cluster import leases
-from attachd.db.cluster.leases import Lease
+from attachd.db.cluster import volume_leases
+from attachd.db.cluster.volume_leases import VolumeLeaseToken
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
 from attachd.db.row_types import AttachmentRow, RecoverableAttachmentRow
@@ -161,19 +161,19 @@ FINISHED: Final = events.MOVE_FINISHED
 
 
 @retried
-def finish(row: AttachmentRow, values: Mapping[str, Any], lease: Lease) -> None:
+def finish(row: AttachmentRow, values: Mapping[str, Any], volume_lease: VolumeLeaseToken) -> None:
     """Store that the move of a destination has ended, and record an event.
 
     :param row: as it was read under the lease; updated
     :param values: columns to store: its mode, and its connection if that was granted again
-    :param lease: of the volume; it is kept
+    :param volume_lease: of the volume; it is kept
     :raises TakenOver: another process works on the volume by now
     :raises InvalidTransition: the row has changed
     """
     stored: Any = {**values, "move_from": None, "updated_at": models.now()}
     with session.writer() as connection:
         volume = attachment_rows.lock_volume(connection, row["volume_id"])
-        leases.acquire(connection, volume, lease)  # only checks it: it is held
+        volume_leases.acquire(connection, volume, volume_lease)  # only checks it: it is held
         changed = connection.execute(
             sa.update(_ATTACHMENTS)
             .where(
@@ -200,13 +200,13 @@ def list_unfinished(backend: str, holder: str) -> list[RecoverableAttachmentRow]
     """
     source = _ATTACHMENTS.alias("source")
     return session.fetch_all(
-        statements.WITH_VOLUME.add_columns(leases.is_orphaned(holder).label("orphaned"))
+        statements.WITH_VOLUME.add_columns(volume_leases.is_orphaned(holder).label("orphaned"))
         .where(
             _ATTACHMENTS.c.move_from.is_not(None),
             _ATTACHMENTS.c.state.in_(sorted(ESTABLISHED)),
             ~sa.exists().where(source.c.id == _ATTACHMENTS.c.move_from),
             models.on_backend(backend),
-            leases.is_free(holder),
+            volume_leases.is_free(holder),
         )
         .order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id),
         RecoverableAttachmentRow,

@@ -303,11 +303,12 @@ def transition(
     values: Mapping[str, Any],
     guard: Guard | None = None,
     generation: int | None = None,
-    lease: Mapping[str, Any] | None = None,
+    volume_lease: Mapping[str, Any] | None = None,
 ) -> Transitioned:
     """Take one of the rows of a locked volume through a transition, and the volume with it.
 
-    :param lease: other changes of the volume's row, see leases.acquire(); None: there is no lease
+    :param volume_lease: other changes of the volume's row, see volume_leases.acquire(); None:
+        there is no lease
     :raises: as store.transition()
     """
     others = [row for row in rows if row is not current]
@@ -321,7 +322,7 @@ def transition(
         stored.update(guard(LockedVolume(connection, volume, current, others)))
     target = _swap(connection, current, event, stored, generation)
     # A manager records the outcome of its work, not the start.
-    if source != target and (lease is None or event not in _STARTED_BY_MANAGER):
+    if source != target and (volume_lease is None or event not in _STARTED_BY_MANAGER):
         _record(connection, current, event, stored)
     changed = volume_changes(volume, current, source, event)
     if event is Event.REVOKED and current["kind"] == AttachmentKind.CONNECTION:
@@ -329,7 +330,7 @@ def transition(
             others, changed = _remove_served(connection, volume, served, others)
         others = [*_close_connection(connection, volume, current, others)]
     remaining: Sequence[AttachmentRow] = others if target is None else [*others, current]
-    update_volume(connection, volume, remaining, {**changed, **(lease or {})})
+    update_volume(connection, volume, remaining, {**changed, **(volume_lease or {})})
     return Transitioned(volume, current, others, source)
 
 

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from attachd import states
 from attachd.db import models, quotas
-from attachd.db.cluster import leases
+from attachd.db.cluster import volume_leases
 from attachd.db.engine.compiled import CompiledSelect, CompiledStatement
 from attachd.db.row_types import AttachmentRow, AttachmentWithVolumeRow, LockedVolumeRow
 from attachd.states import AttachmentState, Event, VolumeState
@@ -41,7 +41,7 @@ _LOCKED_COLUMNS = (
     _VOLUMES.c.host,
     _VOLUMES.c.provider,
     _VOLUMES.c.admin_metadata,
-    *leases.COLUMNS,
+    *volume_leases.COLUMNS,
 )
 
 _SPECS_OF_VOLUME = (

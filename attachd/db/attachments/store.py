@@ -22,8 +22,8 @@ from attachd.db.agents import store as agents
 from attachd.db.attachments import connect_rules, duplicates, events, statements
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments.rows import Guard, LockedVolume, Transitioned
-from attachd.db.cluster import leases
-from attachd.db.cluster.leases import Lease
+from attachd.db.cluster import volume_leases
+from attachd.db.cluster.volume_leases import VolumeLeaseToken
 from attachd.db.engine import session
 from attachd.db.engine.compiled import CompiledStatement
 from attachd.db.engine.retry import retried
@@ -226,7 +226,7 @@ def transition(
     values: Mapping[str, Any] | None = None,
     guard: Guard | None = None,
     generation: int | None = None,
-    lease: Lease | None = None,
+    volume_lease: VolumeLeaseToken | None = None,
     *,
     last: bool = False,
 ) -> Transitioned:
@@ -235,10 +235,10 @@ def transition(
     :param values: columns to store with the transition
     :param guard: gets all rows under the volume's lock and may forbid the transition
     :param generation: only if the row still has this generation: the caller still owns it
-    :param lease: of the work that this is part of; the first transition acquires it
+    :param volume_lease: of the work that this is part of; the first transition acquires it
     :param last: the work ends with this transition, which releases the lease
     :raises AttachmentNotFound: the attachment does not exist any more
-    :raises leases.LeaseHeld: another process works on the volume
+    :raises volume_leases.VolumeLeaseHeld: another process works on the volume
     :raises TakenOver: another process has taken the lease from the caller
     :raises InvalidTransition: the attachment is in no state for this event, or in another
         generation
@@ -247,7 +247,7 @@ def transition(
         volume = attachment_rows.lock_volume(
             connection, volume_id, _LOCK_STATEMENTS.get(event, _LOCK_VOLUME)
         )
-        stored = leases.acquire(connection, volume, lease) if lease else {}
+        stored = volume_leases.acquire(connection, volume, volume_lease) if volume_lease else {}
         rows = attachment_rows.list_rows(connection, volume_id)
         current = _find(rows, attachment_id)
         ended = {"lease_holder": None} if last else {}
@@ -260,10 +260,10 @@ def transition(
             values or {},
             guard,
             generation,
-            {**stored, **ended} if lease else None,
+            {**stored, **ended} if volume_lease else None,
         )
-    if lease:
-        leases.confirm(lease, stored, ended=last)
+    if volume_lease:
+        volume_leases.confirm(volume_lease, stored, ended=last)
     return transitioned
 
 
@@ -273,45 +273,48 @@ def transition_without_volume(
     event: Event,
     values: Mapping[str, Any],
     generation: int,
-    lease: Lease | None = None,
+    volume_lease: VolumeLeaseToken | None = None,
 ) -> None:
     """Move an attachment along a transition that does not change its volume, and end the work.
 
     :param row: as the first transition of the work left it
-    :param lease: is released
+    :param volume_lease: is released
     :raises TakenOver: another process works on the volume by now
     :raises InvalidTransition: the attachment is in no state for this event, or in another
         generation
     """
     assert states.preserves_status(event), event
     with session.writer() as connection:
-        if lease:
-            leases.release_with_result(connection, lease)
+        if volume_lease:
+            volume_leases.release_with_result(connection, volume_lease)
         attachment_rows.compare_and_swap(
             connection, {**row, "state": _UNREAD}, event, dict(values), generation
         )
-    if lease:
-        leases.confirm(lease, {}, ended=True)
+    if volume_lease:
+        volume_leases.confirm(volume_lease, {}, ended=True)
 
 
 @retried
 def begin_together(
-    volume_id: str, event: Event, begins: Sequence[tuple[str, Guard]], lease: Lease
+    volume_id: str,
+    event: Event,
+    begins: Sequence[tuple[str, Guard]],
+    volume_lease: VolumeLeaseToken,
 ) -> list[Transitioned | Exception]:
     """Move several attachments of a volume along one transition, in one transaction.
 
     :param event: CONNECT or DISCONNECT
     :param begins: the attachment, and its guard as in :func:`transition`, of each
-    :param lease: is acquired
+    :param volume_lease: is acquired
     :returns: of each what :func:`transition` returns, with the other rows as they are after all
         transitions; or what it would raise, and then the attachment is unchanged
-    :raises VolumeNotFound, leases.LeaseHeld, TakenOver: no state was changed
+    :raises VolumeNotFound, volume_leases.VolumeLeaseHeld, TakenOver: no state was changed
     """
     with session.writer() as connection:
         volume = attachment_rows.lock_volume(
             connection, volume_id, _LOCK_STATEMENTS.get(event, _LOCK_VOLUME)
         )
-        stored = leases.acquire(connection, volume, lease)
+        stored = volume_leases.acquire(connection, volume, volume_lease)
         rows = attachment_rows.list_rows(connection, volume_id)
 
         def begin(attachment_id: str, guard: Guard) -> Transitioned:
@@ -323,12 +326,12 @@ def begin_together(
                 event,
                 {},
                 guard,
-                lease=stored,
+                volume_lease=stored,
             )
 
         transitioned = [_caught(functools.partial(begin, *pair)) for pair in begins]
     if any(isinstance(item, Transitioned) for item in transitioned):  # else nothing was stored
-        leases.confirm(lease, stored)
+        volume_leases.confirm(volume_lease, stored)
     return [
         item
         if isinstance(item, Exception)
@@ -354,7 +357,7 @@ class Outcome(NamedTuple):
 
 @retried
 def finish_together(
-    outcomes: Sequence[Outcome], lease: Lease, *, last: bool
+    outcomes: Sequence[Outcome], volume_lease: VolumeLeaseToken, *, last: bool
 ) -> list[Transitioned | Exception]:
     """Store the ends of works on one volume in one transaction.
 
@@ -363,9 +366,9 @@ def finish_together(
     :raises TakenOver: another process works on the volume by now, and nothing was stored
     """
     with session.writer() as connection:
-        volume = attachment_rows.lock_volume(connection, lease.volume_id)
-        leases.acquire(connection, volume, lease)  # only checks it: it is held
-        rows = attachment_rows.list_rows(connection, lease.volume_id)
+        volume = attachment_rows.lock_volume(connection, volume_lease.volume_id)
+        volume_leases.acquire(connection, volume, volume_lease)  # only checks it: it is held
+        rows = attachment_rows.list_rows(connection, volume_lease.volume_id)
 
         def finish(outcome: Outcome) -> Transitioned:
             with outcome.attributed():
@@ -386,8 +389,8 @@ def finish_together(
             transitioned = [_caught(functools.partial(finish, outcome)) for outcome in outcomes]
         ended = last and not any(isinstance(item, Exception) for item in transitioned)
         if ended:
-            leases.release_with_result(connection, lease)
-    leases.confirm(lease, {}, ended=ended)
+            volume_leases.release_with_result(connection, volume_lease)
+    volume_leases.confirm(volume_lease, {}, ended=ended)
     return transitioned
 
 
@@ -440,7 +443,7 @@ def _complete_first(row: CompletedRow) -> None:
         )
 
 
-def finish_disconnect(started: Transitioned, lease: Lease) -> Transitioned:
+def finish_disconnect(started: Transitioned, volume_lease: VolumeLeaseToken) -> Transitioned:
     """Remove an attachment whose access is revoked, and end the work on it.
 
     Where the volume has no other attachment and has not changed since, nothing is read again: the
@@ -456,7 +459,7 @@ def finish_disconnect(started: Transitioned, lease: Lease) -> Transitioned:
         and "updated_at" in started.volume
     ):
         try:
-            return _finish_unchanged(started, lease)
+            return _finish_unchanged(started, volume_lease)
         except _VolumeChanged:
             pass
     return transition(
@@ -464,7 +467,7 @@ def finish_disconnect(started: Transitioned, lease: Lease) -> Transitioned:
         row["volume_id"],
         Event.REVOKED,
         generation=row["generation"],
-        lease=lease,
+        volume_lease=volume_lease,
         last=True,
     )
 
@@ -474,7 +477,7 @@ class _VolumeChanged(Exception):
 
 
 @retried
-def _finish_unchanged(started: Transitioned, lease: Lease) -> Transitioned:
+def _finish_unchanged(started: Transitioned, volume_lease: VolumeLeaseToken) -> Transitioned:
     volume: Any = started.volume.copy()
     row = started.attachment.copy()
     source = AttachmentState(row["state"])
@@ -488,7 +491,7 @@ def _finish_unchanged(started: Transitioned, lease: Lease) -> Transitioned:
         if statements.UPDATE_VOLUME_IF_UNCHANGED.execute(connection, seen | stored) != 1:
             raise _VolumeChanged
         attachment_rows.compare_and_swap(connection, row, Event.REVOKED, {}, row["generation"])
-    leases.confirm(lease, {}, ended=True)
+    volume_leases.confirm(volume_lease, {}, ended=True)
     return Transitioned(volume, row, [], source)
 
 
@@ -533,10 +536,12 @@ def list_recoverable(backend: str, holder: str) -> list[RecoverableAttachmentRow
         process works are left out
     """
     return _list(
-        statements.WITH_VOLUME.add_columns(leases.is_orphaned(holder).label("orphaned")).where(
+        statements.WITH_VOLUME.add_columns(
+            volume_leases.is_orphaned(holder).label("orphaned")
+        ).where(
             _ATTACHMENTS.c.state.in_(_RECOVERABLE),
             models.on_backend(backend),
-            leases.is_free(holder),
+            volume_leases.is_free(holder),
         ),
         RecoverableAttachmentRow,
     )

@@ -14,7 +14,7 @@ from attachd import exception, states
 from attachd.db import models, quotas
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import statements
-from attachd.db.cluster import leases
+from attachd.db.cluster import volume_leases
 from attachd.db.engine import session
 from attachd.db.engine.compiled import CompiledSelect
 from attachd.db.engine.retry import retried
@@ -110,14 +110,14 @@ def transition(
     volume_id: str,
     event: Event,
     values: Mapping[str, Any] | None = None,
-    lease: leases.Lease | None = None,
+    volume_lease: volume_leases.VolumeLeaseToken | None = None,
 ) -> VolumeRow:
     """Take a volume through one transition.
 
     The owner is set here: the volume's backend where the target state needs work, else NULL.
 
     :param values: columns to store with the transition
-    :param lease: of the work that ends with this transition; it has to be acquired
+    :param volume_lease: of the work that ends with this transition; it has to be acquired
     :returns: the row after it; its last content if the transition removed it
     :raises VolumeNotFound: it does not exist any more
     :raises InvalidTransition: it is in no state for this event
@@ -126,11 +126,11 @@ def transition(
     """
     with session.writer() as connection:
         row = lock(connection, volume_id)
-        if lease is None and event in _COMPLETION_EVENTS:
-            leases.check_not_held(connection, row, event.value)
-        if lease:
-            assert lease.generation is not None, "the end of work that was never started"
-            leases.acquire(connection, row, lease)
+        if volume_lease is None and event in _COMPLETION_EVENTS:
+            volume_leases.check_not_held(connection, row, event.value)
+        if volume_lease:
+            assert volume_lease.generation is not None, "the end of work that was never started"
+            volume_leases.acquire(connection, row, volume_lease)
         return _move(connection, row, event, values or {})
 
 
@@ -251,7 +251,7 @@ def reset(volume_id: str, status: str | None, attach_status: str | None) -> Volu
         attachments = attachment_rows.list_holding(connection, volume_id)
         state = RESET_STATES[status] if status else VolumeState(row["state"])
         if row["state"] in states.BEING_REMOVED and state is VolumeState.READY:
-            leases.check_not_held(connection, row, "become available again")
+            volume_leases.check_not_held(connection, row, "become available again")
         if status in {"available", "in-use"}:
             attachments = _drop_unverified(connection, row, attachments)
         held = [AttachmentState(item["state"]) for item in attachments]
@@ -304,9 +304,11 @@ def list_recoverable(backend: str, holder: str) -> list[RecoverableVolumeRow]:
         works are left out
     """
     statement = (
-        sa.select(_VOLUMES, leases.is_orphaned(holder).label("orphaned"))
+        sa.select(_VOLUMES, volume_leases.is_orphaned(holder).label("orphaned"))
         .where(
-            _VOLUMES.c.owner == backend, _VOLUMES.c.state.in_(_RECOVERABLE), leases.is_free(holder)
+            _VOLUMES.c.owner == backend,
+            _VOLUMES.c.state.in_(_RECOVERABLE),
+            volume_leases.is_free(holder),
         )
         .order_by(_VOLUMES.c.created_at, _VOLUMES.c.id)
     )

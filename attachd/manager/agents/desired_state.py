@@ -11,7 +11,7 @@ from oslo_log import log
 
 from attachd import exception, lost_agents, notifications
 from attachd.context import RequestContext
-from attachd.db.agents import leases, orphan_devices
+from attachd.db.agents import host_leases, orphan_devices
 from attachd.db.agents import store as agents
 from attachd.db.agents import transitions as agent_transitions
 from attachd.db.row_types import MachineRow
@@ -30,8 +30,8 @@ def list_desired(host: str) -> tuple[list[DesiredState], int | None]:
         not fenced when its agent is lost
     """
     rows = agents.list_assigned(host)
-    lease = lost_agents.get_timeout(leases.rules_of(rows), lost_agents.Action.FENCE)
-    return [_desired_state(row, {}, secrets_withheld=True) for row in rows], lease
+    host_lease = lost_agents.get_timeout(host_leases.rules_of(rows), lost_agents.Action.FENCE)
+    return [_desired_state(row, {}, secrets_withheld=True) for row in rows], host_lease
 
 
 def get_desired(host: str, attachment_id: str) -> DesiredState | None:

@@ -11,7 +11,7 @@ from typing import Final
 from oslo_log import log
 
 from attachd.conf import CONF
-from attachd.db.agents.leases import Lease
+from attachd.db.agents.host_leases import HostLease
 from attachd.linux.boot import boot_clock
 from attachd.lost_agents import Action
 from attachd.telemetry import metrics
@@ -43,15 +43,19 @@ class FenceLimiter:
         self._allowed = 1
         self._alarmed_at = float("-inf")
 
-    def update(self, known: Iterable[Lease], silent: Collection[str]) -> bool:
+    def update(self, known: Iterable[HostLease], silent: Collection[str]) -> bool:
         """Count the lost hosts; return whether they were too many until now.
 
         :param known: all leases
         :param silent: the hosts whose leases are over by LOST_AFTER
         """
         known = [*known]
-        lost = {lease.host for lease in known if _was_fenced_recently(lease)}.union(silent)
-        leased = lost.union(lease.host for lease in known if lease.length is not None)
+        lost = {host_lease.host for host_lease in known if _was_fenced_recently(host_lease)}.union(
+            silent
+        )
+        leased = lost.union(
+            host_lease.host for host_lease in known if host_lease.length is not None
+        )
         self._lost = len(lost)
         self._allowed = max(1, len(leased) * CONF.manager.max_lost_hosts_percent // 100)
         was_withholding, self.is_withholding = self.is_withholding, self._lost > self._allowed
@@ -76,6 +80,6 @@ class FenceLimiter:
         )
 
 
-def _was_fenced_recently(lease: Lease) -> bool:
-    is_fenced = lease.lost_action == Action.FENCE and lease.lost_for is not None
-    return is_fenced and abs(lease.lost_for or 0.0) < RECENT
+def _was_fenced_recently(host_lease: HostLease) -> bool:
+    is_fenced = host_lease.lost_action == Action.FENCE and host_lease.lost_for is not None
+    return is_fenced and abs(host_lease.lost_for or 0.0) < RECENT

@@ -23,8 +23,8 @@ from attachd import exception, lost_agents, notifications
 from attachd.conf import CONF
 from attachd.conf.manager import MIN_LEASE
 from attachd.db import host_fences
-from attachd.db.agents import leases
-from attachd.db.agents.leases import Lease
+from attachd.db.agents import host_leases
+from attachd.db.agents.host_leases import HostLease
 from attachd.linux.boot import boot_clock
 from attachd.lost_agents import Action, Rule
 from attachd.manager import fenced_hosts
@@ -95,21 +95,21 @@ class LostAgents(PeriodicThread):
 
         :raises Unavailable: the database or the message queue does not answer
         """
-        known = leases.list_all()
+        known = host_leases.list_all()
         silent = self._find_silent(known)
-        rules = leases.list_rules([lease.host for lease, _age in silent])
+        rules = host_leases.list_rules([host_lease.host for host_lease, _age in silent])
         has_fallen = self._limiter.update(known, _list_lost(silent, rules))
         may_end = any(item.length and item.lost_action != Action.FENCE for item in known)
         is_urgent = may_end and not self._limiter.is_withholding
         self._pause = FAST_INTERVAL if is_urgent else INTERVAL
         self._check_reports(known, silent, rules)
         if has_fallen:
-            self._prolong(known, [lease for lease, _age in silent])
+            self._prolong(known, [host_lease for host_lease, _age in silent])
             return
         withheld = [
-            lease.host
-            for lease, age in silent
-            if not self._end_lease(lease, age, rules.get(lease.host, ()))
+            host_lease.host
+            for host_lease, age in silent
+            if not self._end_lease(host_lease, age, rules.get(host_lease.host, ()))
         ]
         self._limiter.alarm(withheld)
         self._is_failing = False
@@ -118,14 +118,18 @@ class LostAgents(PeriodicThread):
         self._renewals.clear()
         self._last_run = None
 
-    def _prolong(self, known: Iterable[Lease], silent: Iterable[Lease]) -> None:
+    def _prolong(self, known: Iterable[HostLease], silent: Iterable[HostLease]) -> None:
         """Begin the leases of silent hosts anew, each once after the last report of its host."""
         former = {
-            lease.host: lease.heartbeat_at
-            for lease in known
-            if self._prolonged.get(lease.host) == lease.heartbeat_at
+            host_lease.host: host_lease.heartbeat_at
+            for host_lease in known
+            if self._prolonged.get(host_lease.host) == host_lease.heartbeat_at
         }
-        added = {lease.host: lease.heartbeat_at for lease in silent if lease.host not in former}
+        added = {
+            host_lease.host: host_lease.heartbeat_at
+            for host_lease in silent
+            if host_lease.host not in former
+        }
         self._prolonged = former | added
         now = boot_clock()
         for host in added:
@@ -138,8 +142,8 @@ class LostAgents(PeriodicThread):
 
     def _check_reports(
         self,
-        known: Collection[Lease],
-        silent: Iterable[tuple[Lease, float]],
+        known: Collection[HostLease],
+        silent: Iterable[tuple[HostLease, float]],
         rules: Mapping[str, list[Rule]],
     ) -> None:
         """Check, if a lease may end soon, that reports could have been stored.
@@ -147,15 +151,17 @@ class LostAgents(PeriodicThread):
         :raises Unavailable: they could not
         """
         ending = [
-            lease.host
-            for lease, age in silent
-            if lease.host in rules and age > _limit(lease, rules) / 2
+            host_lease.host
+            for host_lease, age in silent
+            if host_lease.host in rules and age > _limit(host_lease, rules) / 2
         ]
         if self._is_failing:
-            ending = [lease.host for lease in known]  # Until reports can be stored again.
+            ending = [
+                host_lease.host for host_lease in known
+            ]  # Until reports can be stored again.
         if ending:
-            leases.check_writable(ending)
-            lengths = [lease.length for lease in known if lease.length is not None]
+            host_leases.check_writable(ending)
+            lengths = [host_lease.length for host_lease in known if host_lease.length is not None]
             timeout = min(min(lengths, default=MIN_LEASE) * PROBE_TIMEOUT, MAX_PROBE_TIMEOUT)
             try:
                 registry_check.check(timeout)
@@ -166,54 +172,58 @@ class LostAgents(PeriodicThread):
         assert self._last_run is not None
         _check_pause(self._last_run)
 
-    def _find_silent(self, known: Iterable[Lease]) -> list[tuple[Lease, float]]:
+    def _find_silent(self, known: Iterable[HostLease]) -> list[tuple[HostLease, float]]:
         """Return the leases that may be over, and for how many seconds none was renewed."""
         now, renewals = boot_clock(), {}
         earliest = self._last_run
         if earliest is None or now - earliest > MAX_PAUSE:
             # This process, or its machine, may have been suspended, and reports wait for it.
             self._renewals, earliest = {}, now
-        for lease in known:
-            last = self._renewals.get(lease.host)
-            if last is None or last.heartbeat_at != lease.heartbeat_at:
-                last = _Renewal(lease.heartbeat_at, max(earliest, now - lease.age))
-            renewals[lease.host] = last
+        for host_lease in known:
+            last = self._renewals.get(host_lease.host)
+            if last is None or last.heartbeat_at != host_lease.heartbeat_at:
+                last = _Renewal(host_lease.heartbeat_at, max(earliest, now - host_lease.age))
+            renewals[host_lease.host] = last
         self._renewals, self._last_run = renewals, now
-        ages = ((lease, min(lease.age, now - renewals[lease.host].since)) for lease in known)
+        ages = (
+            (host_lease, min(host_lease.age, now - renewals[host_lease.host].since))
+            for host_lease in known
+        )
         return [
-            (lease, age)
-            for lease, age in ages
-            if age >= MIN_LEASE / 2 and lease.lost_action != Action.FENCE
+            (host_lease, age)
+            for host_lease, age in ages
+            if age >= MIN_LEASE / 2 and host_lease.lost_action != Action.FENCE
         ]
 
-    def _end_lease(self, lease: Lease, age: float, rules: Iterable[Rule]) -> bool:
+    def _end_lease(self, host_lease: HostLease, age: float, rules: Iterable[Rule]) -> bool:
         """Mark or fence a host if its lease is over; return False if its fence is withheld."""
         rules = [*rules]
-        is_to_be_fenced = _is_over(age, get_fence_limit(lease, rules))
-        if is_to_be_fenced and not self._limiter.is_withholding and _fence(lease):
+        is_to_be_fenced = _is_over(age, get_fence_limit(host_lease, rules))
+        if is_to_be_fenced and not self._limiter.is_withholding and _fence(host_lease):
             return True
-        if lease.lost_action is None and (
+        if host_lease.lost_action is None and (
             is_to_be_fenced or _is_over(age, lost_agents.get_timeout(rules, Action.MARK))
         ):
-            _mark(lease)
+            _mark(host_lease)
         return not is_to_be_fenced
 
 
 def _list_lost(
-    silent: Iterable[tuple[Lease, float]], rules: Mapping[str, list[Rule]]
+    silent: Iterable[tuple[HostLease, float]], rules: Mapping[str, list[Rule]]
 ) -> list[str]:
     """Return the hosts that count as lost, of those that may be fenced."""
     limits = (
-        (lease, age, get_fence_limit(lease, rules.get(lease.host, ()))) for lease, age in silent
+        (host_lease, age, get_fence_limit(host_lease, rules.get(host_lease.host, ())))
+        for host_lease, age in silent
     )
     return [
-        lease.host
-        for lease, age, limit in limits
+        host_lease.host
+        for host_lease, age, limit in limits
         if limit is not None and age >= limit * LOST_AFTER
     ]
 
 
-def get_fence_limit(lease: Lease, rules: Iterable[Rule]) -> int | None:
+def get_fence_limit(host_lease: HostLease, rules: Iterable[Rule]) -> int | None:
     """Return after how many seconds without a heartbeat a host is fenced; None: never.
 
     Not before the end of the lease that its agent knows: by then it has stopped writers.  An
@@ -222,14 +232,14 @@ def get_fence_limit(lease: Lease, rules: Iterable[Rule]) -> int | None:
     timeout = lost_agents.get_timeout(rules, Action.FENCE)
     if timeout is None:
         return None
-    return max(timeout, lease.length or CONF.agent.down_time)
+    return max(timeout, host_lease.length or CONF.agent.down_time)
 
 
-def _limit(lease: Lease, rules: Mapping[str, list[Rule]]) -> float:
+def _limit(host_lease: HostLease, rules: Mapping[str, list[Rule]]) -> float:
     """Return the number of seconds until the next action; infinity if none is left."""
-    limits = [get_fence_limit(lease, rules[lease.host])]
-    if lease.lost_action is None:
-        limits.append(lost_agents.get_timeout(rules[lease.host], Action.MARK))
+    limits = [get_fence_limit(host_lease, rules[host_lease.host])]
+    if host_lease.lost_action is None:
+        limits.append(lost_agents.get_timeout(rules[host_lease.host], Action.MARK))
     return min((float(limit) for limit in limits if limit is not None), default=float("inf"))
 
 
@@ -237,17 +247,19 @@ def _is_over(age: float, limit: int | None) -> bool:
     return limit is not None and age >= limit
 
 
-def _mark(lease: Lease) -> None:
-    if not leases.mark(lease):
+def _mark(host_lease: HostLease) -> None:
+    if not host_leases.mark(host_lease):
         return
-    LOG.warning("Host %s: its agent is lost since %s UTC", lease.host, lease.heartbeat_at)
+    LOG.warning(
+        "Host %s: its agent is lost since %s UTC", host_lease.host, host_lease.heartbeat_at
+    )
     metrics.count(metrics.LOST_AGENTS, Action.MARK.value)
-    notifications.host("lost", lease.host, describe(lease))
+    notifications.host("lost", host_lease.host, describe(host_lease))
 
 
-def describe(lease: Lease) -> notifications.HostStep:
+def describe(host_lease: HostLease) -> notifications.HostStep:
     """Return the fields of a notification about a host that is not fenced."""
-    reason = f"agent lost since {lease.heartbeat_at:%Y-%m-%d %H:%M:%S} UTC"
+    reason = f"agent lost since {host_lease.heartbeat_at:%Y-%m-%d %H:%M:%S} UTC"
     return notifications.HostStep(reason=reason)
 
 
@@ -262,19 +274,23 @@ def _check_pause(since: float) -> None:
         )
 
 
-def _fence(lease: Lease) -> bool:
+def _fence(host_lease: HostLease) -> bool:
     """Fence a host; return False if as many were fenced as may be, and it has to wait."""
     limit = CONF.manager.max_lease_fences_per_minute
     try:
-        is_new = leases.fence(lease, limit, functools.partial(_check_pause, boot_clock()))
-    except leases.TooManyFences:
+        is_new = host_leases.fence(
+            host_lease, limit, functools.partial(_check_pause, boot_clock())
+        )
+    except host_leases.TooManyFences:
         return False
     if not is_new:
         return True
-    LOG.warning("Host %s: fenced, as its agent is lost since %s", lease.host, lease.heartbeat_at)
+    LOG.warning(
+        "Host %s: fenced, as its agent is lost since %s", host_lease.host, host_lease.heartbeat_at
+    )
     metrics.count(metrics.LOST_AGENTS, Action.FENCE.value)
-    fenced = host_fences.find(lease.host)
+    fenced = host_fences.find(host_lease.host)
     assert fenced is not None, "a fence is never deleted"
     notifications.fence_start(fenced)
-    fenced_hosts.begin_fences(host_fences.list_unfenced([lease.host]))
+    fenced_hosts.begin_fences(host_fences.list_unfenced([host_lease.host]))
     return True

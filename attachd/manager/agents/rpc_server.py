@@ -276,14 +276,14 @@ def _store_report(
     """
     host, claim = machine["host"], machines.get_claim(report)
     accepted = machines.accept(machine, claim)
-    desired, lease = desired_state.list_desired(host)
+    desired, host_lease = desired_state.list_desired(host)
     stops_writers = report["stops_writers"]
-    lease = lease if stops_writers else None
+    host_lease = host_lease if stops_writers else None
     stored = {name: value for name, value in report.items() if name not in _NOT_STORED} | accepted
     assigned = {item["attachment_id"] for item in desired}
-    reported = None if report["lease"] == lease else report["lease"] or 0
+    reported = None if report["lease"] == host_lease else report["lease"] or 0
     if agents.record_report(
-        host, stored, assigned, lease=lease, reported_lease=reported, read=machine
+        host, stored, assigned, host_lease=host_lease, reported_lease=reported, read=machine
     ):
         LOG.warning("Host %s: its agent was lost, and reports again", host)
         notifications.host("found", host, notifications.HostStep())
@@ -291,9 +291,9 @@ def _store_report(
         _lift_fence({**machine, **accepted}, report)
     if stops_writers:
         _check_not_fenced(host, report)
-    if lease is not None:
+    if host_lease is not None:
         for item in desired:
-            item["lease"] = lease
+            item["lease"] = host_lease
     return desired
 
 

@@ -66,12 +66,12 @@ class VolumeWork(Protocol):
     """Work on one attachment that has begun.
 
     :ivar transitioned: the result of the first transition
-    :ivar lease: of the volume
+    :ivar volume_lease: of the volume
     :ivar ends_lease: whether the lease ends with this work
     """
 
     transitioned: Transitioned
-    lease: VolumeLease
+    volume_lease: VolumeLease
     ends_lease: bool
 
     def record_granted(self, values: Mapping[str, Any]) -> None:
@@ -92,20 +92,20 @@ class WorkAlone:
 
     ends_lease = True
 
-    def __init__(self, transitioned: Transitioned, lease: VolumeLease) -> None:
+    def __init__(self, transitioned: Transitioned, volume_lease: VolumeLease) -> None:
         self.transitioned = transitioned
-        self.lease = lease
+        self.volume_lease = volume_lease
 
     def record_granted(self, values: Mapping[str, Any]) -> None:
         """Store that the host is connected."""
         row = self.transitioned.attachment
         db.transition_without_volume(
-            row, Event.GRANTED, values, row["generation"], self.lease.token
+            row, Event.GRANTED, values, row["generation"], self.volume_lease.token
         )
 
     def record_revoked(self) -> Transitioned:
         """Remove the attachment."""
-        return db.finish_disconnect(self.transitioned, self.lease.token)
+        return db.finish_disconnect(self.transitioned, self.volume_lease.token)
 
     def others(self) -> list[AttachmentRow]:
         """Return the other rows as they were at the first transition."""
@@ -118,14 +118,18 @@ def begin_alone(begin: Begin, acquire: AcquireLease) -> Iterator[WorkAlone]:
 
     :raises: as db.transition(), and Unavailable: the lease is not free in time
     """
-    with acquire() as lease:
-        yield WorkAlone(_transition(begin, lease), lease)
+    with acquire() as volume_lease:
+        yield WorkAlone(_transition(begin, volume_lease), volume_lease)
 
 
-def _transition(begin: Begin, lease: VolumeLease) -> Transitioned:
-    return lease.run_with_lease(
+def _transition(begin: Begin, volume_lease: VolumeLease) -> Transitioned:
+    return volume_lease.run_with_lease(
         lambda token: db.transition(
-            begin.attachment_id, begin.volume_id, begin.event, guard=begin.guard, lease=token
+            begin.attachment_id,
+            begin.volume_id,
+            begin.event,
+            guard=begin.guard,
+            volume_lease=token,
         )
     )
 
@@ -245,16 +249,16 @@ def join(begin: Begin, acquire: AcquireLease, path: str) -> Iterator[VolumeWork]
                 yield work
             return
         try:
-            with acquire() as lease, tracing.resumed(operation):
-                yield from _lead(member, lease, path)
+            with acquire() as volume_lease, tracing.resumed(operation):
+                yield from _lead(member, volume_lease, path)
         finally:
             _waiting.leave(path)
 
 
-def _lead(leader: _Member, lease: VolumeLease, path: str) -> Iterator[VolumeWork]:
+def _lead(leader: _Member, volume_lease: VolumeLease, path: str) -> Iterator[VolumeWork]:
     members = _waiting.take(path, leader)
     if len(members) > 1:
-        group = _Group(lease, members)
+        group = _Group(volume_lease, members)
         _waiting.put_back(path, group.begin())
         try:
             if not isinstance(leader.started, _Postponed):
@@ -264,7 +268,7 @@ def _lead(leader: _Member, lease: VolumeLease, path: str) -> Iterator[VolumeWork
             group.leave(leader)
         finally:
             group.wait_until_left()
-    yield WorkAlone(_transition(leader.begin, lease), lease)
+    yield WorkAlone(_transition(leader.begin, volume_lease), volume_lease)
 
 
 class _Result:
@@ -281,8 +285,8 @@ class _Group:
     :param members: the leader is the first
     """
 
-    def __init__(self, lease: VolumeLease, members: Sequence[_Member]) -> None:
-        self._lease = lease
+    def __init__(self, volume_lease: VolumeLease, members: Sequence[_Member]) -> None:
+        self._lease = volume_lease
         self._members = list(members)
         self._changed = threading.Condition()
         self._working = set(members)
@@ -439,12 +443,12 @@ class _JointWork:
     ends_lease = False
 
     def __init__(
-        self, group: _Group, member: _Member, transitioned: Transitioned, lease: VolumeLease
+        self, group: _Group, member: _Member, transitioned: Transitioned, volume_lease: VolumeLease
     ) -> None:
         self._group = group
         self._member = member
         self.transitioned = transitioned
-        self.lease = lease
+        self.volume_lease = volume_lease
 
     def record_granted(self, values: Mapping[str, Any]) -> None:
         """Store that the host is connected."""

@@ -8,9 +8,9 @@ gate, a second file; the process that has passed the gate is next.  So no proces
 threads served one after the other.  The kernel releases the locks of a dead process.
 
 The file locks set only a fair order on one machine.  Exclusion comes from the lease in the
-volume's row (db/cluster/leases.py), which processes of other machines see as well, and which ends
-with the process that holds it.  A suspended process keeps its file locks: after a timeout the
-others go on without an order, and the lease alone decides which process may work.
+volume's row (db/cluster/volume_leases.py), which processes of other machines see as well, and
+which ends with the process that holds it.  A suspended process keeps its file locks: after a
+timeout the others go on without an order, and the lease alone decides which process may work.
 """
 
 from collections import deque
@@ -29,8 +29,8 @@ import tenacity
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db.cluster import leases as db
-from attachd.db.cluster.leases import Lease
+from attachd.db.cluster import volume_leases
+from attachd.db.cluster.volume_leases import VolumeLeaseToken
 from attachd.drivers import base
 from attachd.manager.ha.membership import Membership
 from attachd.telemetry import metrics, tracing
@@ -53,7 +53,7 @@ def _is_timeout_over(state: tenacity.RetryCallState) -> bool:
 
 
 _RETRYING = tenacity.Retrying(
-    retry=tenacity.retry_if_exception_type(db.LeaseHeld),
+    retry=tenacity.retry_if_exception_type(volume_leases.VolumeLeaseHeld),
     wait=tenacity.wait_random_exponential(multiplier=0.0075, max=0.375),
     stop=_is_timeout_over,
     reraise=True,
@@ -69,7 +69,7 @@ class VolumeLease:
     :ivar token: the database's lease; each transaction of the work takes it as an argument
     """
 
-    def __init__(self, token: Lease, check: Callable[[], None] | None = None) -> None:
+    def __init__(self, token: VolumeLeaseToken, check: Callable[[], None] | None = None) -> None:
         self.token = token
         self._check = check
 
@@ -82,7 +82,7 @@ class VolumeLease:
         with base.ownership(self._check):
             yield
 
-    def run_with_lease(self, transition: Callable[[Lease], R]) -> R:
+    def run_with_lease(self, transition: Callable[[VolumeLeaseToken], R]) -> R:
         """Call a transaction that acquires the lease, and repeat it until the lease is free.
 
         :param transition: one transaction; it takes the token
@@ -91,14 +91,14 @@ class VolumeLease:
         """
         try:
             result: R = _RETRYING(self._try_once, transition)
-        except db.LeaseHeld as held:
+        except volume_leases.VolumeLeaseHeld as held:
             raise exception.Unavailable(
                 reason=f"Volume {self.token.volume_id} is busy: the manager "
                 f"{held.holder} works on it. Try again later."
             ) from None
         return result
 
-    def _try_once(self, transition: Callable[[Lease], R]) -> R:
+    def _try_once(self, transition: Callable[[VolumeLeaseToken], R]) -> R:
         self._check_not_expired()
         return transition(self.token)
 
@@ -118,7 +118,7 @@ class VolumeLease:
 
         :raises Unavailable: the database does not answer
         """
-        return db.is_held(self.token)
+        return volume_leases.is_held(self.token)
 
     def may_be_taken_over(self) -> bool:
         """Return whether the work may have failed because another process has taken it over.
@@ -144,10 +144,10 @@ def acquire(membership: Membership, volume_id: str, path: str) -> Iterator[Volum
     with tracing.operation(), contextlib.ExitStack() as stack:
         with tracing.step("wait"):
             stack.enter_context(_volume_lock(volume_id, path))
-        token = Lease(volume_id, membership.id)
-        lease = VolumeLease(token, lambda: membership.check(token.holder))
-        with lease.ownership(), _releasing(token):
-            yield lease
+        token = VolumeLeaseToken(volume_id, membership.id)
+        volume_lease = VolumeLease(token, lambda: membership.check(token.holder))
+        with volume_lease.ownership(), _releasing(token):
+            yield volume_lease
 
 
 def timed(
@@ -166,8 +166,8 @@ def _timed(backend: str, waiting: AbstractContextManager[VolumeLease]) -> Iterat
     """Record the time until the lock is acquired."""
     with contextlib.ExitStack() as stack:
         with metrics.timed(metrics.STEPS, metrics.STEP_DURATION, backend, "wait"):
-            lease = stack.enter_context(waiting)
-        yield lease
+            volume_lease = stack.enter_context(waiting)
+        yield volume_lease
 
 
 @contextlib.contextmanager
@@ -184,7 +184,7 @@ def _volume_lock(volume_id: str, path: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _releasing(token: Lease) -> Iterator[None]:
+def _releasing(token: VolumeLeaseToken) -> Iterator[None]:
     in_doubt = False
     try:
         yield
@@ -196,9 +196,9 @@ def _releasing(token: Lease) -> Iterator[None]:
             _release(token)
 
 
-def _release(token: Lease) -> None:
+def _release(token: VolumeLeaseToken) -> None:
     try:
-        db.release(token)
+        volume_leases.release(token)
     except exception.AttachdError as error:
         # This process holds it as long as it lives; recovery releases what is left.
         LOG.warning("Volume %s: its lease was not released: %s", token.volume_id, error)

@@ -13,7 +13,7 @@ import attachd
 from attachd import exception
 from attachd.conf import CONF
 from attachd.db import host_fences, models
-from attachd.db.agents import leases
+from attachd.db.agents import host_leases
 from attachd.db.agents import transitions as agent_transitions
 from attachd.db.host_fences import Lift
 from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
@@ -388,8 +388,10 @@ class AgentTest(HostAttachCase):
 
     def test_administrator_who_fences_host_again_makes_fence_of_lease_manual(self):
         fake_agent.report_agent(HOST, boot_id="first")
-        lease = next(lease for lease in leases.list_all() if lease.host == HOST)
-        self.assertTrue(leases.fence(lease))
+        host_lease = next(
+            host_lease for host_lease in host_leases.list_all() if host_lease.host == HOST
+        )
+        self.assertTrue(host_leases.fence(host_lease))
         self.assertEqual(Lift.AUTO, host_fences.find(HOST)["lift"])
         self.assertEqual("manual", self.fence())
         self.assertFalse(self.report("second"))

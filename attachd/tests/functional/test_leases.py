@@ -37,7 +37,7 @@ log = os.open(here / "log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db.cluster import leases as db
+from attachd.db.cluster import volume_leases
 from attachd.db.engine import session
 from attachd.drivers import base
 from attachd.manager.ha import volume_lease
@@ -57,7 +57,7 @@ def say(*words):
 
 
 def work(lease):
-    lease.run_with_lease(db.acquire_committed)
+    lease.run_with_lease(volume_leases.acquire_committed)
     base.check_still_owner()
     try:
         fcntl.flock(inside, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -71,8 +71,8 @@ def work(lease):
     time.sleep(random.uniform(0, 0.01))
     fcntl.flock(inside, fcntl.LOCK_UN)
     with session.writer() as connection:
-        db.release_with_result(connection, lease.token)
-    db.confirm(lease.token, {}, ended=True)
+        volume_leases.release_with_result(connection, lease.token)
+    volume_leases.confirm(lease.token, {}, ended=True)
 
 
 while not (here / "stop").exists():

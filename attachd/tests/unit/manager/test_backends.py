@@ -194,10 +194,10 @@ class LockTest(unittest.TestCase):
 
     def test_lock_acquires_lease_and_releases_it(self):
         ours = self.backend.membership.id
-        with self.backend.lock(self.one) as lease:
+        with self.backend.lock(self.one) as volume_lease:
             row = db_rows.get_volume(self.one)
             self.assertEqual((ours, 1), (row["lease_holder"], row["lease_generation"]))
-            self.assertEqual((ours, 1), (lease.token.holder, lease.token.generation))
+            self.assertEqual((ours, 1), (volume_lease.token.holder, volume_lease.token.generation))
         row = db_rows.get_volume(self.one)
         self.assertEqual((None, 1), (row["lease_holder"], row["lease_generation"]))
 

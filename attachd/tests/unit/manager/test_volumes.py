@@ -352,33 +352,33 @@ class RecordResultTest(backends.BackendCase):
 
     def test_record_result_is_stored_once(self):
         volume_id = db_rows.add_volume("creating", owner=backends.HOST)["id"]
-        with self.backend.lock(volume_id) as lease:
-            after = volumes.record_result(lease, Event.CREATED, {"size_gib": 3})
+        with self.backend.lock(volume_id) as volume_lease:
+            after = volumes.record_result(volume_lease, Event.CREATED, {"size_gib": 3})
             self.assertEqual(("available", 3, None), (after["status"], after["size_gib"],
                                                       after["owner"]))  # fmt: skip
-            self.assertIsNone(volumes.record_result(lease, Event.CREATED, {}))
+            self.assertIsNone(volumes.record_result(volume_lease, Event.CREATED, {}))
 
     def test_record_result_of_row_changed_by_others_does_nothing(self):
         volume_id = db_rows.add_volume("creating", owner=backends.HOST)["id"]
-        with self.backend.lock(volume_id) as lease:
+        with self.backend.lock(volume_id) as volume_lease:
             db_rows.change_volume(volume_id, lease_holder="other", lease_generation=7)
             before = db_rows.get_volume(volume_id)
-            self.assertIsNone(volumes.record_result(lease, Event.CREATED, {}))
+            self.assertIsNone(volumes.record_result(volume_lease, Event.CREATED, {}))
             volumes.record_failure(
-                lease, Event.CREATE_FAILED, exception.Unavailable(reason="Broken.")
+                volume_lease, Event.CREATE_FAILED, exception.Unavailable(reason="Broken.")
             )
             self.assertEqual(before, db_rows.get_volume(volume_id))
             db_rows.remove_all()
-            self.assertIsNone(volumes.record_result(lease, Event.CREATED, {}))
+            self.assertIsNone(volumes.record_result(volume_lease, Event.CREATED, {}))
 
     def test_record_failure_when_fenced_leaves_row(self):
         volume_id = db_rows.add_volume("creating", owner=backends.HOST)["id"]
-        with self.backend.lock(volume_id) as lease:
+        with self.backend.lock(volume_id) as volume_lease:
             before = db_rows.get_volume(volume_id)
             self.backend.membership.id = "another one by now"
             self.backend.membership.heartbeat()
             volumes.record_failure(
-                lease, Event.CREATE_FAILED, exception.Unavailable(reason="Late.")
+                volume_lease, Event.CREATE_FAILED, exception.Unavailable(reason="Late.")
             )
             self.assertEqual(before, db_rows.get_volume(volume_id))
 
@@ -386,8 +386,8 @@ class RecordResultTest(backends.BackendCase):
         unavailable = exception.Unavailable(reason="The cable is out.")
         for failed in (unavailable, flow_runner.FlowFailed(unavailable, clean=True)):
             volume_id = db_rows.add_volume("creating", owner=backends.HOST)["id"]
-            with self.backend.lock(volume_id) as lease:
-                volumes.record_failure(lease, Event.CREATE_FAILED, failed)
+            with self.backend.lock(volume_id) as volume_lease:
+                volumes.record_failure(volume_lease, Event.CREATE_FAILED, failed)
             row = db_rows.get_volume(volume_id)
             self.assertEqual(("error", "The cable is out."), (row["status"], row["error"]))
 

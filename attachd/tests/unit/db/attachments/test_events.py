@@ -11,7 +11,7 @@ from attachd import context, exception, states
 from attachd.db import models
 from attachd.db.attachments import async_requests, events, legacy
 from attachd.db.attachments import store as attachments
-from attachd.db.cluster.leases import Lease
+from attachd.db.cluster.volume_leases import VolumeLeaseToken
 from attachd.db.engine import session
 from attachd.db.volumes import store as volumes
 from attachd.states import Event
@@ -45,18 +45,20 @@ class Case(databases.DatabaseCase):
 
 class RecordTest(Case):
     def test_record_lifecycle_in_order_beyond_deletion(self):
-        lease = Lease(self.volume_id, "us")
+        volume_lease = VolumeLeaseToken(self.volume_id, "us")
         row = attachments.reserve(self.volume_id, WHO)
         transitioned = attachments.transition(
-            row["id"], self.volume_id, Event.CONNECT, lease=lease
+            row["id"], self.volume_id, Event.CONNECT, volume_lease=volume_lease
         )
         attachment = transitioned.attachment
         attachments.transition_without_volume(
-            attachment, Event.GRANTED, {}, attachment["generation"], lease
+            attachment, Event.GRANTED, {}, attachment["generation"], volume_lease
         )
         attachments.complete(db_rows.get_attachment(row["id"]))
-        started = attachments.transition(row["id"], self.volume_id, Event.DISCONNECT, lease=lease)
-        attachments.finish_disconnect(started, lease)
+        started = attachments.transition(
+            row["id"], self.volume_id, Event.DISCONNECT, volume_lease=volume_lease
+        )
+        attachments.finish_disconnect(started, volume_lease)
         found = events.list_of_attachment(row["id"], db_rows.PROJECT)
         expected = ["reserved", "connected", "attached", "deleted"]
         self.assertEqual(expected, [item["type"] for item in found])

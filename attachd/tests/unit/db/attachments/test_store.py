@@ -8,7 +8,7 @@ from attachd import exception, states
 from attachd.db import models
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import store as attachments
-from attachd.db.cluster.leases import Lease
+from attachd.db.cluster.volume_leases import VolumeLeaseToken
 from attachd.db.engine import session
 from attachd.states import AttachmentState, Event, VolumeState
 from attachd.tests.fixtures import backends, databases, db_rows
@@ -251,20 +251,24 @@ class FinishDisconnectTest(Case):
     def setUp(self):
         super().setUp()
         self.volume_id = db_rows.add_volume()["id"]
-        self.lease = Lease(self.volume_id, "us")
+        self.volume_lease = VolumeLeaseToken(self.volume_id, "us")
 
     def _begin(self, **values):
         attachment_id = db_rows.add_attachment(self.volume_id, "attached", **values)["id"]
         guard = lambda locked: attachment_rows.next_generation(locked.attachment)  # noqa: E731
         return attachments.transition(
-            attachment_id, self.volume_id, Event.DISCONNECT, guard=guard, lease=self.lease
+            attachment_id,
+            self.volume_id,
+            Event.DISCONNECT,
+            guard=guard,
+            volume_lease=self.volume_lease,
         )
 
     def _end(self, started):
         before = session.counters().statements
-        ended = attachments.finish_disconnect(started, self.lease)
+        ended = attachments.finish_disconnect(started, self.volume_lease)
         statements = session.counters().statements - before
-        self.assertIsNone(self.lease.generation)
+        self.assertIsNone(self.volume_lease.generation)
         left = {attachment["id"] for attachment in db_rows.list_attachments(self.volume_id)}
         self.assertNotIn(started.attachment["id"], left)
         self._assert_derived(self.volume_id)
@@ -309,7 +313,9 @@ class FinishDisconnectTest(Case):
     def test_finish_disconnect_after_takeover_of_volume_is_refused(self):
         started = self._begin()
         db_rows.change_volume(self.volume_id, lease_holder="them", lease_generation=7)
-        self.assertRaises(exception.TakenOver, attachments.finish_disconnect, started, self.lease)
+        self.assertRaises(
+            exception.TakenOver, attachments.finish_disconnect, started, self.volume_lease
+        )
         self.assertEqual(
             "disconnecting", db_rows.get_attachment(started.attachment["id"])["state"]
         )
@@ -319,7 +325,7 @@ class FinishDisconnectTest(Case):
         db_rows.change_attachment(started.attachment["id"], generation=9)
         before = db_rows.get_volume(self.volume_id)
         self.assertRaises(
-            exception.InvalidTransition, attachments.finish_disconnect, started, self.lease
+            exception.InvalidTransition, attachments.finish_disconnect, started, self.volume_lease
         )
         self.assertEqual(before, db_rows.get_volume(self.volume_id))
 

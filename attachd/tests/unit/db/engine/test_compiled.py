@@ -15,7 +15,7 @@ from sqlalchemy.sql import visitors as sa_visitors
 from attachd import exception
 from attachd.db import models
 from attachd.db.attachments import events, statements
-from attachd.db.cluster import leases
+from attachd.db.cluster import volume_leases
 from attachd.db.engine import session
 from attachd.db.engine.compiled import CompiledSelect, CompiledStatement
 from attachd.db.engine.retry import retried
@@ -47,7 +47,7 @@ EVERYTHING = {
 def every_prepared():
     """All prepared statements that there are, by name."""
     found = {}
-    for module in (statements, events, leases, volumes):
+    for module in (statements, events, volume_leases, volumes):
         for name, value in vars(module).items():
             item = value if name.startswith("SWAP") else {name: value}
             found |= {

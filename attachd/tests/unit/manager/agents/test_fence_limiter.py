@@ -4,15 +4,15 @@
 from unittest import mock
 
 from attachd.db import models
-from attachd.db.agents.leases import Lease
+from attachd.db.agents.host_leases import HostLease
 from attachd.manager.agents import fence_limiter
 from attachd.manager.agents.fence_limiter import FenceLimiter
 from attachd.telemetry import metrics
 from attachd.tests.fixtures import conf_fixture
 
 
-def lease(host, length=20, lost_action=None, lost_for=None):
-    return Lease(host, models.now(), 0.0, length, lost_action, lost_for)
+def host_lease(host, length=20, lost_action=None, lost_for=None):
+    return HostLease(host, models.now(), 0.0, length, lost_action, lost_for)
 
 
 class FenceLimiterTest(conf_fixture.DefaultConfCase):
@@ -24,7 +24,7 @@ class FenceLimiterTest(conf_fixture.DefaultConfCase):
         self.limiter = FenceLimiter()
 
     def is_withholding(self, number, silent, fenced=()):
-        known = [lease(f"h{item}") for item in range(number)]
+        known = [host_lease(f"h{item}") for item in range(number)]
         self.limiter.update([*known, *fenced], [f"h{item}" for item in range(silent)])
         return self.limiter.is_withholding
 
@@ -38,16 +38,16 @@ class FenceLimiterTest(conf_fixture.DefaultConfCase):
     def test_hosts_that_were_fenced_recently_count_as_lost(self):
         for seconds, expected in ((10, True), (-10, True), (601, False)):
             with self.subTest(seconds):
-                fenced = lease("x", 20, "fence", seconds)
+                fenced = host_lease("x", 20, "fence", seconds)
                 self.assertIs(expected, self.is_withholding(4, 1, [fenced]))
 
     def test_hosts_without_leases_do_not_count(self):
-        known = [lease("h0"), *(lease(f"n{item}", None) for item in range(50))]
+        known = [host_lease("h0"), *(host_lease(f"n{item}", None) for item in range(50))]
         self.limiter.update(known, ["h0", "h1"])
         self.assertTrue(self.limiter.is_withholding)
 
     def test_update_says_when_the_number_has_fallen(self):
-        known = [lease(f"h{item}") for item in range(4)]
+        known = [host_lease(f"h{item}") for item in range(4)]
         self.assertFalse(self.limiter.update(known, []))
         self.assertFalse(self.limiter.update(known, ["h0", "h1"]))
         self.assertTrue(self.limiter.update(known, ["h0"]))

@@ -6,7 +6,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.db import host_fences, models
-from attachd.db.agents import leases
+from attachd.db.agents import host_leases
 from attachd.db.agents import store as agents
 from attachd.db.engine import session
 from attachd.db.types import store as types
@@ -35,7 +35,7 @@ SAID: dict[str, Any] = {
 
 class LimitTest(databases.DatabaseCase):
     def limit(self, length, *rules):
-        return get_fence_limit(leases.Lease(HOST, models.now(), 0.0, length, None), rules)
+        return get_fence_limit(host_leases.HostLease(HOST, models.now(), 0.0, length, None), rules)
 
     def test_fence_limit_is_never_before_the_lease_that_the_agent_knows(self):
         self.assertIsNone(self.limit(30, Rule(Action.MARK, 10)))
@@ -60,8 +60,8 @@ class LostAgentsTest(databases.DatabaseCase):
         agents.create(HOST, fake_agent.KEY)
         self.search = LostAgents()
 
-    def report(self, lease=20):
-        agents.record_report(HOST, SAID, lease=lease)
+    def report(self, host_lease=20):
+        agents.record_report(HOST, SAID, host_lease=host_lease)
 
     def attach(self, action="fence", timeout=20, **columns):
         specs = {"on_lost_agent": action, "lost_agent_timeout": f"{timeout}"}
@@ -118,7 +118,7 @@ class LostAgentsTest(databases.DatabaseCase):
         for host in hosts:
             if agents.create(host, fake_agent.KEY):
                 self.attach(agent=host, host=host, connector={"host": host})
-            agents.record_report(host, SAID, lease=20)
+            agents.record_report(host, SAID, host_lease=20)
 
     def count_fenced(self):
         return sum(1 for row in agents.list_all() if host_fences.find(row["host"]))
@@ -183,7 +183,7 @@ class LostAgentsTest(databases.DatabaseCase):
 
     def test_mark_changes_no_access(self):
         attachment = self.attach("mark")
-        self.report(lease=None)
+        self.report(host_lease=None)
         self.search.run_once()
         for _ in range(2):
             self.pass_time(21)
@@ -198,7 +198,7 @@ class LostAgentsTest(databases.DatabaseCase):
     def test_host_is_marked_first_and_fenced_later(self):
         self.attach("mark", 20)
         self.attach("fence", 40)
-        self.report(lease=40)
+        self.report(host_lease=40)
         self.search.run_once()
         self.pass_time(21)
         self.assertIsNone(self.fence())
@@ -207,7 +207,7 @@ class LostAgentsTest(databases.DatabaseCase):
 
     def test_nothing_is_done_by_default(self):
         self.attach("nothing")
-        self.report(lease=None)
+        self.report(host_lease=None)
         self.search.run_once()
         self.pass_time(200)
         self.assertIsNone(self.fence())
@@ -267,7 +267,7 @@ class LostAgentsTest(databases.DatabaseCase):
     def test_silent_hosts_are_written_from_the_half_of_the_lease_on(self):
         self.attach()
         self.report()
-        with mock.patch.object(leases, "check_writable") as check:
+        with mock.patch.object(host_leases, "check_writable") as check:
             self.search.run_once()
             self.pass_time(10)
             check.assert_not_called()
@@ -329,7 +329,7 @@ class LostAgentsTest(databases.DatabaseCase):
     def test_leases_that_may_end_are_looked_at_more_often(self):
         self.search.run_once()
         self.assertEqual(lost_agents.INTERVAL, self.search.interval())
-        self.report(lease=20)
+        self.report(host_lease=20)
         self.search.run_once()
         self.assertEqual(lost_agents.FAST_INTERVAL, self.search.interval())
         self.attach()

@@ -12,8 +12,7 @@ from attachd import exception
 from attachd.db import models
 from attachd.db.agents import transitions as agent_transitions
 from attachd.db.attachments import store as attachments_db
-from attachd.db.cluster import leases as leases_db
-from attachd.db.cluster import members
+from attachd.db.cluster import members, volume_leases
 from attachd.db.volumes import store as volumes_db
 from attachd.manager import attach, detach, notify, volumes
 from attachd.manager.ha import recovery
@@ -505,7 +504,7 @@ class RecoverStaleTest(backends.BackendCase):
 
     def test_recover_stale_with_missing_volume_releases_other_leases(self):
         left = db_rows.add_volume(lease_holder="dead")["id"]
-        with mock.patch.object(leases_db, "list_orphaned", return_value=["gone", left]):
+        with mock.patch.object(volume_leases, "list_orphaned", return_value=["gone", left]):
             recovery.recover_stale(self.backend, Backoff())
         self.assertIsNone(db_rows.get_volume(left)["lease_holder"])
 

@@ -14,8 +14,8 @@ from unittest import mock
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db.cluster import leases as db
 from attachd.db.cluster import members
+from attachd.db.cluster import volume_leases as db
 from attachd.drivers import base
 from attachd.manager.ha import membership, volume_lease
 from attachd.manager.ha.membership import Membership
@@ -48,7 +48,7 @@ class _LeaseCase(backends.BackendCase):
         self.volume_id = db_rows.add_volume()["id"]
         self.path = f"{CONF.state_path}/one"
 
-    def lease(self):
+    def volume_lease(self):
         return volume_lease.acquire(self.ours, self.volume_id, self.path)
 
     def stored(self):
@@ -63,43 +63,43 @@ class VolumeLeaseTest(_LeaseCase):
     """Processes that are alive or dead."""
 
     def test_lease_is_released_at_end(self):
-        with self.lease() as lease:
-            lease.run_with_lease(db.acquire_committed)
+        with self.volume_lease() as volume_lease:
+            volume_lease.run_with_lease(db.acquire_committed)
             self.assertEqual((self.ours.id, 1), self.stored())
         self.assertEqual((None, 1), self.stored())
 
     def test_lease_is_released_after_exception(self):
-        with self.assertRaises(ZeroDivisionError), self.lease() as lease:
-            lease.run_with_lease(db.acquire_committed)
+        with self.assertRaises(ZeroDivisionError), self.volume_lease() as volume_lease:
+            volume_lease.run_with_lease(db.acquire_committed)
             raise ZeroDivisionError
         self.assertEqual((None, 1), self.stored())
 
     def test_lease_released_by_work_costs_no_statement(self):
         with mock.patch.object(db, "release") as again:
-            with self.lease() as lease:
-                lease.run_with_lease(db.acquire_committed)
-                db.confirm(lease.token, {}, ended=True)
-            with self.lease():
+            with self.volume_lease() as volume_lease:
+                volume_lease.run_with_lease(db.acquire_committed)
+                db.confirm(volume_lease.token, {}, ended=True)
+            with self.volume_lease():
                 pass
         self.assertEqual(0, again.call_count)
 
     def test_lease_in_doubt_is_released(self):
-        def lost(lease):
-            db.acquire_committed(lease)
-            lease.generation = None
+        def lost(volume_lease):
+            db.acquire_committed(volume_lease)
+            volume_lease.generation = None
             raise exception.Unavailable(reason="The connection was lost at the commit.")
 
-        with self.assertRaises(exception.Unavailable), self.lease() as lease:
-            lease.run_with_lease(lost)
+        with self.assertRaises(exception.Unavailable), self.volume_lease() as volume_lease:
+            volume_lease.run_with_lease(lost)
         self.assertEqual((None, 1), self.stored())
 
     def test_lease_release_failure_does_not_hide_result(self):
         gone = exception.Unavailable(reason="The database does not answer.")
         with mock.patch.object(db, "release", side_effect=gone):
-            with self.lease() as lease:
-                lease.run_with_lease(db.acquire_committed)
-            with self.assertRaises(ZeroDivisionError), self.lease() as lease:
-                lease.run_with_lease(db.acquire_committed)
+            with self.volume_lease() as volume_lease:
+                volume_lease.run_with_lease(db.acquire_committed)
+            with self.assertRaises(ZeroDivisionError), self.volume_lease() as volume_lease:
+                volume_lease.run_with_lease(db.acquire_committed)
                 raise ZeroDivisionError
         self.assertEqual((self.ours.id, 2), self.stored())
 
@@ -108,13 +108,13 @@ class VolumeLeaseTest(_LeaseCase):
         held = threading.Event()
         asked = threading.Semaphore(0)
 
-        def take(lease):
+        def take(volume_lease):
             asked.release()
-            db.acquire_committed(lease)
+            db.acquire_committed(volume_lease)
 
         def work():
-            with self.lease() as lease:
-                lease.run_with_lease(take)
+            with self.volume_lease() as volume_lease:
+                volume_lease.run_with_lease(take)
                 held.set()
 
         thread = threading.Thread(target=work, daemon=True)
@@ -131,25 +131,27 @@ class VolumeLeaseTest(_LeaseCase):
         conf_fixture.override(self, "attach_timeout", 1, group="rpc")
         with (
             self.assertRaisesRegex(exception.Unavailable, "busy.*elsewhere:7"),
-            self.lease() as lease,
+            self.volume_lease() as volume_lease,
         ):
-            lease.run_with_lease(db.acquire_committed)
+            volume_lease.run_with_lease(db.acquire_committed)
         self.assertEqual(("other", 0), self.stored())
 
     def test_lease_of_dead_process_is_taken_over_at_once(self):
         self.give_to_other()
         members.expire("other")
-        with self.lease() as lease:
-            lease.run_with_lease(db.acquire_committed)
+        with self.volume_lease() as volume_lease:
+            volume_lease.run_with_lease(db.acquire_committed)
             self.assertEqual((self.ours.id, 1), self.stored())
 
     def test_run_with_lease_again_keeps_generation(self):
-        with self.lease() as lease:
-            lease.run_with_lease(db.acquire_committed)
-            lease.run_with_lease(db.acquire_committed)
+        with self.volume_lease() as volume_lease:
+            volume_lease.run_with_lease(db.acquire_committed)
+            volume_lease.run_with_lease(db.acquire_committed)
             self.assertEqual((self.ours.id, 1), self.stored())
             self.give_to_other()
-            self.assertRaises(exception.TakenOver, lease.run_with_lease, db.acquire_committed)
+            self.assertRaises(
+                exception.TakenOver, volume_lease.run_with_lease, db.acquire_committed
+            )
         self.assertEqual(("other", 1), self.stored())
 
     def test_lock_held_by_other_thread_raises_after_timeout(self):
@@ -158,12 +160,12 @@ class VolumeLeaseTest(_LeaseCase):
 
         def late():
             try:
-                with self.lease():
+                with self.volume_lease():
                     refused.append("not refused")
             except exception.Unavailable as error:
                 refused.append(str(error))
 
-        with self.lease():
+        with self.volume_lease():
             thread = threading.Thread(target=late, daemon=True)
             thread.start()
             thread.join(TIMEOUT)
@@ -173,16 +175,16 @@ class VolumeLeaseTest(_LeaseCase):
         idle = []
         real = db.release
 
-        def give_back(lease):
+        def give_back(token):
             idle.append(volume_lease.is_lock_free(self.path))
-            real(lease)
+            real(token)
 
-        with mock.patch.object(db, "release", give_back), self.lease() as lease:
-            lease.run_with_lease(db.acquire_committed)
+        with mock.patch.object(db, "release", give_back), self.volume_lease() as held:
+            held.run_with_lease(db.acquire_committed)
         self.assertEqual([False], idle)
 
 
-class FencingTest(_LeaseCase):
+class TakenOverTest(_LeaseCase):
     """A process that may have been removed by other members."""
 
     def setUp(self):
@@ -193,37 +195,41 @@ class FencingTest(_LeaseCase):
         return mock.patch.object(membership, "boot_clock", lambda: self.later)
 
     def test_taken_over_process_changes_nothing_at_backend(self):
-        with self.lease() as lease:
-            lease.run_with_lease(db.acquire_committed)
+        with self.volume_lease() as volume_lease:
+            volume_lease.run_with_lease(db.acquire_committed)
             base.check_still_owner()
-            self.assertFalse(lease.may_be_taken_over())
+            self.assertFalse(volume_lease.may_be_taken_over())
             with self.asleep():
                 self.assertRaises(exception.BackendError, base.check_still_owner)
-                self.assertTrue(lease.may_be_taken_over())
+                self.assertTrue(volume_lease.may_be_taken_over())
         base.check_still_owner()
 
     def test_taken_over_process_acquires_no_lease(self):
-        with self.asleep(), self.assertRaises(exception.Unavailable), self.lease() as lease:
-            lease.run_with_lease(db.acquire_committed)
+        with (
+            self.asleep(),
+            self.assertRaises(exception.Unavailable),
+            self.volume_lease() as volume_lease,
+        ):
+            volume_lease.run_with_lease(db.acquire_committed)
         self.assertEqual((None, 0), self.stored())
 
     def test_taken_over_process_may_store_result_of_its_lease(self):
         # The row decides: no other process has taken it over so far.
-        with self.lease() as lease:
-            lease.run_with_lease(db.acquire_committed)
+        with self.volume_lease() as volume_lease:
+            volume_lease.run_with_lease(db.acquire_committed)
             with self.asleep():
-                lease.run_with_lease(db.acquire_committed)
+                volume_lease.run_with_lease(db.acquire_committed)
 
     def test_lease_of_former_id_may_be_taken_over(self):
-        with self.lease() as lease:
-            lease.run_with_lease(db.acquire_committed)
+        with self.volume_lease() as volume_lease:
+            volume_lease.run_with_lease(db.acquire_committed)
             members.expire(self.ours.id)
             self.ours.heartbeat()
-            self.assertTrue(lease.may_be_taken_over())
+            self.assertTrue(volume_lease.may_be_taken_over())
             self.assertRaises(exception.BackendError, base.check_still_owner)
-        with self.lease() as lease:
-            lease.run_with_lease(db.acquire_committed)
-            self.assertFalse(lease.may_be_taken_over())
+        with self.volume_lease() as volume_lease:
+            volume_lease.run_with_lease(db.acquire_committed)
+            self.assertFalse(volume_lease.may_be_taken_over())
 
 
 class VolumeLockTest(unittest.TestCase):

@@ -35,7 +35,7 @@ LOST: Final = "The agent of its host is lost since "
 """The begin of the error of attachments."""
 
 
-class Lease(NamedTuple):
+class HostLease(NamedTuple):
     """The lease of a host.
 
     :ivar heartbeat_at: when it was renewed
@@ -69,7 +69,7 @@ class TooManyFences(Exception):
 
 
 @retried
-def list_all() -> list[Lease]:
+def list_all() -> list[HostLease]:
     """Return the leases of all hosts whose agents have reported."""
     with session.reader() as connection:
         columns = (
@@ -84,7 +84,7 @@ def list_all() -> list[Lease]:
             sa.select(*columns).where(_AGENTS.c.heartbeat_at.is_not(None))
         ).all()
     return [
-        Lease(
+        HostLease(
             row.host,
             row.heartbeat_at,
             (row.now - row.heartbeat_at).total_seconds(),
@@ -205,21 +205,23 @@ def _is_fenced(connection: sa.Connection, host: str) -> bool:
 
 
 @retried
-def mark(lease: Lease) -> bool:
+def mark(host_lease: HostLease) -> bool:
     """Store that a host is lost, and show that at its attachments.
 
     :returns: False: its lease was renewed meanwhile, or another process has done it
     """
     with session.writer() as connection:
-        if not _end(connection, lease, Action.MARK):
+        if not _end(connection, host_lease, Action.MARK):
             return False
-        _store_error(connection, lease.host, describe(lease))
+        _store_error(connection, host_lease.host, describe(host_lease))
     return True
 
 
 @retried
 def fence(
-    lease: Lease, max_per_minute: int | None = None, check: Callable[[], object] = lambda: None
+    host_lease: HostLease,
+    max_per_minute: int | None = None,
+    check: Callable[[], object] = lambda: None,
 ) -> bool:
     """Fence a host because it is lost, unless its lease was renewed meanwhile.
 
@@ -229,13 +231,13 @@ def fence(
     :returns: False: it was renewed, the host is fenced already, or another process has done it
     :raises TooManyFences: as many were fenced in the last minute
     """
-    reason = f"agent lost since {lease.heartbeat_at:%Y-%m-%d %H:%M:%S} UTC"
+    reason = f"agent lost since {host_lease.heartbeat_at:%Y-%m-%d %H:%M:%S} UTC"
     try:
         with session.writer() as connection:
             _check_rate(connection, max_per_minute)
-            ended = _end(connection, lease, Action.FENCE)
+            ended = _end(connection, host_lease, Action.FENCE)
             is_new = ended and host_fences.fence_in(
-                connection, lease.host, reason, None, lift=host_fences.Lift.AUTO
+                connection, host_lease.host, reason, None, lift=host_fences.Lift.AUTO
             )
             check()
             return is_new
@@ -265,15 +267,15 @@ def _check_rate(connection: sa.Connection, max_per_minute: int | None) -> None:
         raise TooManyFences
 
 
-def _end(connection: sa.Connection, lease: Lease, action: Action) -> bool:
+def _end(connection: sa.Connection, host_lease: HostLease, action: Action) -> bool:
     """Store the end of a lease; False: it was renewed, or its end was stored, meanwhile."""
-    same = _AGENTS.c.lost_action == lease.lost_action
+    same = _AGENTS.c.lost_action == host_lease.lost_action
     ended = (
         sa.update(_AGENTS)
         .where(
-            _AGENTS.c.host == lease.host,
-            _AGENTS.c.heartbeat_at == lease.heartbeat_at,
-            _AGENTS.c.lost_action.is_(None) if lease.lost_action is None else same,
+            _AGENTS.c.host == host_lease.host,
+            _AGENTS.c.heartbeat_at == host_lease.heartbeat_at,
+            _AGENTS.c.lost_action.is_(None) if host_lease.lost_action is None else same,
         )
         .values(lost_at=clock_skew.database_now(connection), lost_action=action.value)
     )
@@ -290,9 +292,10 @@ def _store_error(connection: sa.Connection, host: str, error: str | None) -> Non
     )
 
 
-def describe(lease: Lease) -> str:
+def describe(host_lease: HostLease) -> str:
     """Return the error of the attachments of a lost host."""
     return (
-        f"{LOST}{lease.heartbeat_at:%Y-%m-%d %H:%M:%S} UTC: it may be dead, hang or be cut off. "
-        f"To attach its volumes elsewhere, fence it: openstack volume host fence {lease.host}"
+        f"{LOST}{host_lease.heartbeat_at:%Y-%m-%d %H:%M:%S} UTC: it may be dead, hang or be cut "
+        "off. To attach its volumes elsewhere, fence it: openstack volume host fence "
+        f"{host_lease.host}"
     )

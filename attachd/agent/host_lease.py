@@ -41,7 +41,7 @@ _MIN_TIMEOUT: Final = 2.0
 _FILE: Final = "agent.lease"
 
 
-class Lease:
+class HostLease:
     """The lease of a host; used by any number of threads.
 
     It is kept in a file, so that the next process of the agent knows it.  After a reboot there are
@@ -149,13 +149,13 @@ class _Attempt(NamedTuple):
     repeat_at: float
 
 
-class LeaseGuard(PeriodicThread):
+class HostLeaseGuard(PeriodicThread):
     """Stops the writers of a host whose lease is over, until it is renewed."""
 
-    def __init__(self, host: Host, lease: Lease) -> None:
+    def __init__(self, host: Host, host_lease: HostLease) -> None:
         super().__init__("lease-guard", self.run_once, self._get_interval, self._log_failure)
         self._host = host
-        self._lease = lease
+        self._lease = host_lease
         self._stopping: dict[str, threading.Thread] = {}
         self._attempts: dict[str, _Attempt] = {}
         self._is_over = False

@@ -8,8 +8,8 @@ import sqlalchemy as sa
 from attachd import exception
 from attachd.db import models
 from attachd.db.attachments import store as attachments
-from attachd.db.cluster import leases, members
-from attachd.db.cluster.leases import Lease
+from attachd.db.cluster import members, volume_leases
+from attachd.db.cluster.volume_leases import VolumeLeaseToken
 from attachd.db.engine import session
 from attachd.db.volumes import store as volumes
 from attachd.states import Event
@@ -28,8 +28,8 @@ class LeasesTest(databases.DatabaseCase):
         for text in ("us", "them"):
             members.join(text, f"{text}:1")
         self.volume_id = db_rows.add_volume()["id"]
-        self.ours = Lease(self.volume_id, "us")
-        self.theirs = Lease(self.volume_id, "them")
+        self.ours = VolumeLeaseToken(self.volume_id, "us")
+        self.theirs = VolumeLeaseToken(self.volume_id, "them")
 
     def stored(self):
         row = db_rows.get_volume(self.volume_id)
@@ -39,31 +39,33 @@ class LeasesTest(databases.DatabaseCase):
         return db_rows.add_volume(lease_holder=holder, **values)["id"]
 
     def test_acquire_and_release_update_volume(self):
-        leases.acquire_committed(self.ours)
+        volume_leases.acquire_committed(self.ours)
         self.assertEqual(("us", 1), self.stored())
         self.assertEqual(1, self.ours.generation)
-        leases.release(self.ours)
+        volume_leases.release(self.ours)
         self.assertEqual((None, 1), self.stored())
         self.assertIsNone(self.ours.generation)
 
     def test_is_held_after_takeover_returns_false(self):
-        leases.acquire_committed(self.ours)
-        self.assertTrue(leases.is_held(self.ours))
-        leases.release(Lease(self.volume_id, "us"))
-        self.assertFalse(leases.is_held(self.ours))
-        leases.acquire_committed(Lease(self.volume_id, "us"))
-        self.assertFalse(leases.is_held(self.ours), "it is another one by now")
-        self.assertRaises(exception.VolumeNotFound, leases.is_held, Lease("none", "us", 1))
+        volume_leases.acquire_committed(self.ours)
+        self.assertTrue(volume_leases.is_held(self.ours))
+        volume_leases.release(VolumeLeaseToken(self.volume_id, "us"))
+        self.assertFalse(volume_leases.is_held(self.ours))
+        volume_leases.acquire_committed(VolumeLeaseToken(self.volume_id, "us"))
+        self.assertFalse(volume_leases.is_held(self.ours), "it is another one by now")
+        self.assertRaises(
+            exception.VolumeNotFound, volume_leases.is_held, VolumeLeaseToken("none", "us", 1)
+        )
 
     def test_is_held_waits_for_transaction_in_progress(self):
-        leases.acquire_committed(self.ours)
+        volume_leases.acquire_committed(self.ours)
         order = []
 
         def ask():
-            order.append(leases.is_held(self.ours))
+            order.append(volume_leases.is_held(self.ours))
 
         with session.writer() as connection:
-            leases.release_with_result(connection, self.ours)
+            volume_leases.release_with_result(connection, self.ours)
             asking = threading.Thread(target=ask)
             asking.start()
             asking.join(0.1)  # it cannot end sooner, slow or not
@@ -88,88 +90,90 @@ class LeasesTest(databases.DatabaseCase):
 
     def test_acquire_raises_generation(self):
         for generation in (1, 2, 3):
-            leases.acquire_committed(self.ours)
+            volume_leases.acquire_committed(self.ours)
             self.assertEqual(("us", generation), self.stored())
-            leases.release(self.ours)
-        leases.acquire_committed(self.theirs)
+            volume_leases.release(self.ours)
+        volume_leases.acquire_committed(self.theirs)
         self.assertEqual(("them", 4), self.stored())
 
     def test_acquire_held_lease_changes_nothing(self):
-        leases.acquire_committed(self.ours)
-        leases.acquire_committed(self.ours)
+        volume_leases.acquire_committed(self.ours)
+        volume_leases.acquire_committed(self.ours)
         self.assertEqual(("us", 1), self.stored())
 
     def test_acquire_own_orphaned_lease_succeeds(self):
-        leases.acquire_committed(self.ours)
-        again = Lease(self.volume_id, "us")
-        leases.acquire_committed(again)
+        volume_leases.acquire_committed(self.ours)
+        again = VolumeLeaseToken(self.volume_id, "us")
+        volume_leases.acquire_committed(again)
         self.assertEqual((("us", 2), 2), (self.stored(), again.generation))
 
     def test_acquire_and_release_keep_updated_at(self):
         before = db_rows.get_volume(self.volume_id)["updated_at"]
-        leases.acquire_committed(self.ours)
-        leases.release(self.ours)
-        leases.acquire_committed(self.ours)
+        volume_leases.acquire_committed(self.ours)
+        volume_leases.release(self.ours)
+        volume_leases.acquire_committed(self.ours)
         with session.writer() as connection:
-            leases.release_with_result(connection, self.ours)
+            volume_leases.release_with_result(connection, self.ours)
         self.assertEqual(before, db_rows.get_volume(self.volume_id)["updated_at"])
 
     def test_acquire_lease_of_living_process_is_refused(self):
-        leases.acquire_committed(self.theirs)
-        with self.assertRaises(leases.LeaseHeld) as held:
-            leases.acquire_committed(self.ours)
+        volume_leases.acquire_committed(self.theirs)
+        with self.assertRaises(volume_leases.VolumeLeaseHeld) as held:
+            volume_leases.acquire_committed(self.ours)
         self.assertEqual("them:1", held.exception.holder)
         self.assertEqual((("them", 1), None), (self.stored(), self.ours.generation))
-        leases.release(self.ours)
+        volume_leases.release(self.ours)
         self.assertEqual(("them", 1), self.stored())
 
     def test_acquire_lease_of_dead_process_takes_over(self):
-        leases.acquire_committed(self.theirs)
+        volume_leases.acquire_committed(self.theirs)
         members.expire("them")
-        leases.acquire_committed(self.ours)
+        volume_leases.acquire_committed(self.ours)
         self.assertEqual((("us", 2), 2), (self.stored(), self.ours.generation))
 
     def test_write_after_takeover_is_refused(self):
         attachment_id = db_rows.add_attachment(self.volume_id, "reserved")["id"]
-        attachments.transition(attachment_id, self.volume_id, Event.CONNECT, lease=self.theirs)
+        attachments.transition(
+            attachment_id, self.volume_id, Event.CONNECT, volume_lease=self.theirs
+        )
         members.expire("them")
-        leases.acquire_committed(self.ours)
+        volume_leases.acquire_committed(self.ours)
         before = db_rows.get_volume(self.volume_id), db_rows.get_attachment(attachment_id)
         attachment = before[1]
         late = (
-            lambda: leases.acquire_committed(self.theirs),
+            lambda: volume_leases.acquire_committed(self.theirs),
             lambda: attachments.transition(
-                attachment_id, self.volume_id, Event.CONNECT_FAILED, lease=self.theirs
+                attachment_id, self.volume_id, Event.CONNECT_FAILED, volume_lease=self.theirs
             ),
             lambda: attachments.transition_without_volume(
                 attachment, Event.GRANTED, {}, attachment["generation"], self.theirs
             ),
-            lambda: volumes.transition(self.volume_id, Event.DELETE, lease=self.theirs),
+            lambda: volumes.transition(self.volume_id, Event.DELETE, volume_lease=self.theirs),
             self.end_theirs,
         )
         for number, write in enumerate(late):
             with self.subTest(number):
                 self.assertRaises(exception.TakenOver, write)
-        leases.release(self.theirs)
+        volume_leases.release(self.theirs)
         after = db_rows.get_volume(self.volume_id), db_rows.get_attachment(attachment_id)
         self.assertEqual(before, after)
 
     def test_write_after_acquire_by_other_thread_is_refused(self):
-        leases.acquire_committed(self.ours)
-        leases.acquire_committed(Lease(self.volume_id, "us"))
-        self.assertRaises(exception.TakenOver, leases.acquire_committed, self.ours)
+        volume_leases.acquire_committed(self.ours)
+        volume_leases.acquire_committed(VolumeLeaseToken(self.volume_id, "us"))
+        self.assertRaises(exception.TakenOver, volume_leases.acquire_committed, self.ours)
         with self.assertRaises(exception.TakenOver), session.writer() as connection:
-            leases.release_with_result(connection, self.ours)
+            volume_leases.release_with_result(connection, self.ours)
         self.assertEqual(("us", 2), self.stored())
 
     def end_theirs(self):
         with session.writer() as connection:
-            leases.release_with_result(connection, self.theirs)
+            volume_leases.release_with_result(connection, self.theirs)
 
     def test_first_move_acquires_and_last_move_releases(self):
         attachment_id = db_rows.add_attachment(self.volume_id, "reserved")["id"]
         transitioned = attachments.transition(
-            attachment_id, self.volume_id, Event.CONNECT, lease=self.ours
+            attachment_id, self.volume_id, Event.CONNECT, volume_lease=self.ours
         ).attachment
         self.assertEqual((("us", 1), 1), (self.stored(), self.ours.generation))
         before = session.counters().writing_transactions
@@ -178,48 +182,52 @@ class LeasesTest(databases.DatabaseCase):
         )
         self.assertEqual(1, session.counters().writing_transactions - before)
         self.assertEqual(((None, 1), None), (self.stored(), self.ours.generation))
-        attachments.transition(attachment_id, self.volume_id, Event.DISCONNECT, lease=self.ours)
+        attachments.transition(
+            attachment_id, self.volume_id, Event.DISCONNECT, volume_lease=self.ours
+        )
         self.assertEqual(("us", 2), self.stored())
         attachments.transition(
-            attachment_id, self.volume_id, Event.REVOKED, lease=self.ours, last=True
+            attachment_id, self.volume_id, Event.REVOKED, volume_lease=self.ours, last=True
         )
         self.assertEqual(((None, 2), None), (self.stored(), self.ours.generation))
 
     def test_refused_move_acquires_nothing(self):
         attachment_id = db_rows.add_attachment(self.volume_id, "reserved")["id"]
         with self.assertRaises(exception.InvalidTransition):
-            attachments.transition(attachment_id, self.volume_id, Event.GRANTED, lease=self.ours)
+            attachments.transition(
+                attachment_id, self.volume_id, Event.GRANTED, volume_lease=self.ours
+            )
         self.assertEqual(((None, 0), None), (self.stored(), self.ours.generation))
 
     def test_failed_last_move_keeps_lease(self):
         attachment = db_rows.add_attachment(self.volume_id, "reserved")
-        leases.acquire_committed(self.ours)
+        volume_leases.acquire_committed(self.ours)
         with self.assertRaises(exception.InvalidTransition):
             attachments.transition_without_volume(attachment, Event.GRANTED, {}, 0, self.ours)
         self.assertEqual((("us", 1), 1), (self.stored(), self.ours.generation))
 
     def test_acquire_for_deleted_volume_raises_not_found(self):
-        gone = Lease("gone", "us")
-        self.assertRaises(exception.VolumeNotFound, leases.acquire_committed, gone)
-        leases.release(gone)
+        gone = VolumeLeaseToken("gone", "us")
+        self.assertRaises(exception.VolumeNotFound, volume_leases.acquire_committed, gone)
+        volume_leases.release(gone)
 
     def test_leases_of_volumes_are_independent(self):
         other = self.add_volume()
-        leases.acquire_committed(self.theirs)
-        leases.acquire_committed(Lease(other, "us"))
-        leases.release(Lease(other, "them"))
-        leases.release(Lease(other, "us"))
+        volume_leases.acquire_committed(self.theirs)
+        volume_leases.acquire_committed(VolumeLeaseToken(other, "us"))
+        volume_leases.release(VolumeLeaseToken(other, "them"))
+        volume_leases.release(VolumeLeaseToken(other, "us"))
         self.assertEqual(("them", 1), self.stored())
 
     def test_is_free_and_is_orphaned_match_by_holder(self):
         unleased, ours = self.volume_id, self.add_volume("us")
         self.add_volume("them")
         dead = self.add_volume("dead")
-        self.assertEqual({unleased, ours, dead}, self.matching(leases.is_free("us")))
-        self.assertEqual({dead}, self.matching(leases.has_dead_holder()))
+        self.assertEqual({unleased, ours, dead}, self.matching(volume_leases.is_free("us")))
+        self.assertEqual({dead}, self.matching(volume_leases.has_dead_holder()))
         members.expire("them")
         members.expire("us")
-        self.assertEqual(3, len(self.matching(leases.has_dead_holder())))
+        self.assertEqual(3, len(self.matching(volume_leases.has_dead_holder())))
 
     def matching(self, where):
         with session.reader() as connection:
@@ -231,16 +239,21 @@ class LeasesTest(databases.DatabaseCase):
             self.add_volume(holder, host="here@other#pool")
         for holder in ("them", None):
             self.add_volume(holder)
-        self.assertCountEqual([ours, dead], leases.list_orphaned("here@fake", "us"))
+        self.assertCountEqual([ours, dead], volume_leases.list_orphaned("here@fake", "us"))
 
     def test_acquire_concurrently_succeeds_once(self):
         names = [f"process-{number}" for number in range(8)]
         for name in names:
             members.join(name, name)
-        wanted = [Lease(self.volume_id, name) for name in names]
-        calls = [lambda lease=lease: leases.acquire_committed(lease) for lease in wanted]
+        wanted = [VolumeLeaseToken(self.volume_id, name) for name in names]
+        calls = [
+            lambda volume_lease=volume_lease: volume_leases.acquire_committed(volume_lease)
+            for volume_lease in wanted
+        ]
         answers = concurrency.run_at_once(*calls)
-        lost = [answer for answer in answers if isinstance(answer, leases.LeaseHeld)]
+        lost = [answer for answer in answers if isinstance(answer, volume_leases.VolumeLeaseHeld)]
         self.assertEqual((7, 1), (len(lost), answers.count(None)), answers)
-        (winner,) = (lease for lease in wanted if lease.generation is not None)
+        (winner,) = (
+            volume_lease for volume_lease in wanted if volume_lease.generation is not None
+        )
         self.assertEqual((winner.holder, 1), self.stored())

@@ -6,10 +6,10 @@ import threading
 from unittest import mock
 
 from attachd import exception
-from attachd.agent import lease as agent_lease
+from attachd.agent import host_lease as agent_lease
 from attachd.agent.connectors.base import Device
+from attachd.agent.host_lease import HostLease, HostLeaseGuard
 from attachd.agent.journal import Entry, Owner
-from attachd.agent.lease import Lease, LeaseGuard
 from attachd.agent.service import Agent
 from attachd.db import host_fences
 from attachd.lost_agents import Action, Rule
@@ -26,66 +26,66 @@ class ClockCase(fake_host.FakeHostCase):
         super().setUp()
         self.time = 1000.0
         self.state_path = temp_dir(self)
-        self.lease = self.make_lease()
+        self.host_lease = self.make_lease()
 
     def make_lease(self):
-        return Lease(self.state_path, lambda: self.time)
+        return HostLease(self.state_path, lambda: self.time)
 
 
 class LeaseTest(ClockCase):
     def is_over_at(self, time):
         self.time = time
-        return self.lease.is_over()
+        return self.host_lease.is_over()
 
     def test_host_without_lease_writes_without_limit(self):
         self.assertFalse(self.is_over_at(10.0**9))
-        self.lease.renew(1000, 60)
-        self.lease.renew(1000, None)
+        self.host_lease.renew(1000, 60)
+        self.host_lease.renew(1000, None)
         self.assertFalse(self.is_over_at(10.0**9))
-        self.lease.check()
+        self.host_lease.check()
 
     def test_lease_is_over_after_two_thirds_since_the_report_was_sent(self):
         self.time = 1012.0  # The answer came late.
-        self.lease.renew(1000, 60)
+        self.host_lease.renew(1000, 60)
         self.assertFalse(self.is_over_at(1039.9))
         self.assertTrue(self.is_over_at(1040.0))
         with self.assertRaisesRegex(exception.HostError, "lease of this host is over"):
-            self.lease.check()
+            self.host_lease.check()
 
     def test_answer_that_comes_after_the_end_renews_nothing(self):
         self.time = 1041.0
-        self.lease.renew(1000, 60)
-        self.assertTrue(self.lease.is_over())
+        self.host_lease.renew(1000, 60)
+        self.assertTrue(self.host_lease.is_over())
 
     def test_suspended_host_wakes_up_with_a_lease_that_is_over(self):
-        self.lease.renew(1000, 60)
+        self.host_lease.renew(1000, 60)
         self.assertTrue(self.is_over_at(1000 + 8 * 3600))
 
     def test_margin_is_left_before_managers_fence_in_any_case(self):
         length = 60
         for stored_at in (1000.0, 1030.0):  # The managers begin when they store the report.
-            self.lease.renew(1000, length)
+            self.host_lease.renew(1000, length)
             self.assertTrue(self.is_over_at(stored_at + length - 19.9))
 
     def test_fenced_host_has_no_lease_until_a_report_is_accepted(self):
-        self.lease.end()
-        self.assertTrue(self.lease.is_over())
-        self.lease.renew(self.time, None)
-        self.assertFalse(self.lease.is_over())
+        self.host_lease.end()
+        self.assertTrue(self.host_lease.is_over())
+        self.host_lease.renew(self.time, None)
+        self.assertFalse(self.host_lease.is_over())
 
     def test_next_process_of_agent_knows_the_lease(self):
-        self.lease.renew(1000, 60)
+        self.host_lease.renew(1000, 60)
         self.time = 1041
         self.assertTrue(self.make_lease().is_over())
-        self.lease.renew(1041, 60)
+        self.host_lease.renew(1041, 60)
         self.assertFalse(self.make_lease().is_over())
-        self.lease.end()
+        self.host_lease.end()
         self.assertTrue(self.make_lease().is_over())
-        self.lease.renew(1041, None)
+        self.host_lease.renew(1041, None)
         self.assertFalse(self.make_lease().exists())
 
     def test_lease_ends_with_the_boot_of_the_host(self):
-        self.lease.renew(1000, 60)
+        self.host_lease.renew(1000, 60)
         file = self.state_path / "agent.lease"
         file.write_text(json.dumps({**json.loads(file.read_text()), "boot_id": "other"}))
         self.assertFalse(self.make_lease().exists())
@@ -96,18 +96,18 @@ class LeaseTest(ClockCase):
         (self.state_path / "agent.lease.new").mkdir()
         (self.state_path / "agent.new").mkdir()
         with self.assertLogs(agent_lease.__name__, "WARNING"):
-            self.lease.renew(1000, 60)
+            self.host_lease.renew(1000, 60)
         self.assertTrue(self.is_over_at(1040))
 
     def test_reports_are_sent_often_enough_for_the_lease(self):
-        self.assertEqual(10, self.lease.shorten(10))
-        self.assertEqual(30, self.lease.get_timeout(30))
-        self.lease.renew(1000, 30)
-        self.assertEqual(5, self.lease.shorten(10))
-        self.assertEqual(1, self.lease.shorten(1))
-        self.assertEqual(5, self.lease.get_timeout(30))
-        self.lease.renew(1000, 10)
-        self.assertEqual(2, self.lease.get_timeout(30))
+        self.assertEqual(10, self.host_lease.shorten(10))
+        self.assertEqual(30, self.host_lease.get_timeout(30))
+        self.host_lease.renew(1000, 30)
+        self.assertEqual(5, self.host_lease.shorten(10))
+        self.assertEqual(1, self.host_lease.shorten(1))
+        self.assertEqual(5, self.host_lease.get_timeout(30))
+        self.host_lease.renew(1000, 10)
+        self.assertEqual(2, self.host_lease.get_timeout(30))
 
     def test_clock_goes_on(self):
         first = agent_lease.boot_clock()
@@ -117,7 +117,7 @@ class LeaseTest(ClockCase):
 class GuardTest(ClockCase):
     def setUp(self):
         super().setUp()
-        self.guard = LeaseGuard(self.host, self.lease)
+        self.guard = HostLeaseGuard(self.host, self.host_lease)
         self.stopped = self.enterContext(mock.patch.object(self.host, "stop_writers"))
         for number, values in enumerate(
             (
@@ -140,7 +140,7 @@ class GuardTest(ClockCase):
         return self.volumes()
 
     def test_writers_of_agent_are_stopped_when_lease_is_over_and_not_before(self):
-        self.lease.renew(1000, 60)
+        self.host_lease.renew(1000, 60)
         self.assertEqual([], self.run_at(1039))
         with self.assertLogs(agent_lease.__name__, "WARNING") as logged:
             self.assertEqual(["v0"], self.run_at(1040))
@@ -150,20 +150,20 @@ class GuardTest(ClockCase):
     def test_stopped_device_is_left_alone_for_a_while_unless_it_is_made_again(self):
         (entry,) = [item for item in self.host.journal.list_entries() if item.volume_id == "v0"]
         entry = self.host.journal.write(entry, device=Device("/dev/sdb", {}))
-        self.lease.end()
+        self.host_lease.end()
         for seconds, count in ((0, 1), (0.5, 1), (4.9, 1), (5, 2)):
             self.assertEqual(count, len(self.run_at(2000 + seconds)), seconds)
         self.host.journal.write(entry, device=Device("/dev/sdc", {}))
         self.assertEqual(3, len(self.run_at(2005.5)))
-        self.lease.renew(2006, 60)
+        self.host_lease.renew(2006, 60)
         self.run_at(2006)
-        self.lease.end()
+        self.host_lease.end()
         self.assertEqual(4, len(self.run_at(2006.5)), "the next lease is over")
 
     def test_renewed_lease_lets_writers_be(self):
-        self.lease.renew(1000, 60)
+        self.host_lease.renew(1000, 60)
         self.run_at(1040)
-        self.lease.renew(1040, 60)
+        self.host_lease.renew(1040, 60)
         self.assertEqual(["v0"], self.run_at(1041))
 
     def test_hanging_device_does_not_delay_the_others(self):
@@ -177,7 +177,7 @@ class GuardTest(ClockCase):
             (gate.wait if entry.volume_id == "v0" else done.set)()
 
         self.stopped.side_effect = stop
-        self.lease.end()
+        self.host_lease.end()
         self.guard.run_once()
         self.assertTrue(done.wait(TIMEOUT))
         self.guard.run_once()
@@ -186,14 +186,14 @@ class GuardTest(ClockCase):
 
     def test_failure_is_tried_again(self):
         self.stopped.side_effect = exception.HostError(reason="It cannot.")
-        self.lease.end()
+        self.host_lease.end()
         with self.assertLogs(agent_lease.__name__, "WARNING"):
             for seconds, count in ((0, 1), (0.4, 1), (0.5, 2), (1, 2), (1.5, 3), (3, 3), (3.5, 4)):
                 self.assertEqual(count, len(self.run_at(2000 + seconds)), seconds)
 
     def test_backoff_is_limited_and_ends_with_a_new_device(self):
         self.stopped.side_effect = exception.HostError(reason="It cannot.")
-        self.lease.end()
+        self.host_lease.end()
         with self.assertLogs(agent_lease.__name__, "WARNING"):
             for number in range(1, 9):
                 self.assertEqual(number, len(self.run_at(2000 + number * agent_lease.MAX_BACKOFF)))
@@ -205,7 +205,7 @@ class GuardTest(ClockCase):
 
     def test_interval_is_short_while_there_is_a_lease(self):
         before = self.guard._get_interval()
-        self.lease.renew(1000, 60)
+        self.host_lease.renew(1000, 60)
         self.assertLess(self.guard._get_interval(), before)
 
 
@@ -219,7 +219,9 @@ class AgentLeaseTest(fake_host.FakeHostCase):
         self.enterContext(mock.patch.object(manager_api, "process_pending"))
         rule = Rule(Action.FENCE, 60)
         self.enterContext(
-            mock.patch("attachd.db.agents.leases.rules_of", lambda rows: [rule for _ in rows][:1])
+            mock.patch(
+                "attachd.db.agents.host_leases.rules_of", lambda rows: [rule for _ in rows][:1]
+            )
         )
         self.agent = Agent(self.make_host(), fake_host.CREDENTIALS.key)
         self.addCleanup(self.agent.stop)

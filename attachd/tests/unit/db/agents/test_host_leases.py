@@ -5,7 +5,7 @@ import datetime
 from unittest import mock
 
 from attachd.db import host_fences, models
-from attachd.db.agents import leases
+from attachd.db.agents import host_leases
 from attachd.db.agents import store as agents
 from attachd.db.cluster import services
 from attachd.db.types import store as types
@@ -20,15 +20,15 @@ class LeaseCase(databases.DatabaseCase):
         super().setUp()
         fake_agent.report_agent(HOST, boot_id="b")
 
-    def report(self, lease=None, reported=None):
+    def report(self, host_lease=None, reported=None):
         said = {"connector": None, "devices": [], "connector_type": "k", "version": "1"}
         return agents.record_report(
-            HOST, {**said, "error": None}, lease=lease, reported_lease=reported
+            HOST, {**said, "error": None}, host_lease=host_lease, reported_lease=reported
         )
 
-    def lease(self):
-        (lease,) = leases.list_all()
-        return lease
+    def host_lease(self):
+        (host_lease,) = host_leases.list_all()
+        return host_lease
 
     def attach(self, specs=None, **columns):
         type_id = types.create({"name": models.new_id(), "extra_specs": specs or {}})["id"]
@@ -38,14 +38,14 @@ class LeaseCase(databases.DatabaseCase):
 
 class LeasesTest(LeaseCase):
     def test_report_renews_lease_with_its_length(self):
-        first = self.lease()
-        self.assertFalse(self.report(lease=30))
-        second = self.lease()
+        first = self.host_lease()
+        self.assertFalse(self.report(host_lease=30))
+        second = self.host_lease()
         self.assertGreater(second.heartbeat_at, first.heartbeat_at)
         self.assertEqual((HOST, 30, None), (second.host, second.length, second.lost_action))
 
     def test_lease_that_an_agent_reports_counts_up_to_what_it_was_given(self):
-        self.report(lease=90)
+        self.report(host_lease=90)
         for given, reported, expected in (
             (20, 90, 90),  # The answer before may have been lost.
             (20, 86400, 90),
@@ -60,53 +60,53 @@ class LeasesTest(LeaseCase):
         ):
             with self.subTest(given=given, reported=reported):
                 self.report(given, reported)
-                self.assertEqual(expected, self.lease().length)
+                self.assertEqual(expected, self.host_lease().length)
 
     def test_age_is_by_clock_of_database(self):
         past = models.now() - datetime.timedelta(seconds=100)
         db_rows.change_agent(HOST, heartbeat_at=past)
-        self.assertAlmostEqual(100, self.lease().age, delta=50)
+        self.assertAlmostEqual(100, self.host_lease().age, delta=50)
 
     def test_check_whether_reports_can_be_stored_changes_the_row_and_renews_nothing(self):
-        before, lease = agents.get(HOST)["updated_at"], self.lease()
-        leases.check_writable([HOST, "another"])
+        before, host_lease = agents.get(HOST)["updated_at"], self.host_lease()
+        host_leases.check_writable([HOST, "another"])
         self.assertGreater(agents.get(HOST)["updated_at"], before)
-        self.assertEqual(lease.heartbeat_at, self.lease().heartbeat_at)
+        self.assertEqual(host_lease.heartbeat_at, self.host_lease().heartbeat_at)
 
     def test_agent_that_never_reported_has_no_lease(self):
         agents.create("compute-2", fake_agent.KEY)
-        self.assertEqual([HOST], [lease.host for lease in leases.list_all()])
+        self.assertEqual([HOST], [host_lease.host for host_lease in host_leases.list_all()])
 
     def test_fence_after_renewal_does_nothing(self):
-        old = self.lease()
+        old = self.host_lease()
         self.report()
-        self.assertFalse(leases.fence(old))
-        self.assertFalse(leases.mark(old))
+        self.assertFalse(host_leases.fence(old))
+        self.assertFalse(host_leases.mark(old))
         self.assertIsNone(host_fences.find(HOST))
-        self.assertIsNone(self.lease().lost_action)
+        self.assertIsNone(self.host_lease().lost_action)
 
     def test_of_several_managers_one_fences(self):
-        lease = self.lease()
-        self.assertTrue(leases.fence(lease))
-        self.assertFalse(leases.fence(lease))
+        host_lease = self.host_lease()
+        self.assertTrue(host_leases.fence(host_lease))
+        self.assertFalse(host_leases.fence(host_lease))
         fence = host_fences.find(HOST)
         self.assertRegex(fence["reason"], "^agent lost since 20.* UTC$")
         self.assertEqual((1, "b", None), (fence["generation"], fence["boot_id"], fence["user_id"]))
 
     def test_late_heartbeat_does_not_renew_lease_of_fenced_host(self):
-        leases.fence(self.lease())
-        before = self.lease()
-        self.assertFalse(self.report(lease=30))
-        after = self.lease()
+        host_leases.fence(self.host_lease())
+        before = self.host_lease()
+        self.assertFalse(self.report(host_lease=30))
+        after = self.host_lease()
         self.assertEqual(before._replace(age=after.age, lost_for=after.lost_for), after)
         self.assertIsNotNone(agents.get(HOST)["seen_at"])
         host_fences.lift(HOST)
         self.assertTrue(self.report())
-        self.assertIsNone(self.lease().lost_action)
+        self.assertIsNone(self.host_lease().lost_action)
 
     def test_heartbeat_loses_against_fence_after_it_read_that_host_is_lost(self):
-        leases.mark(self.lease())
-        lost = self.lease()
+        host_leases.mark(self.host_lease())
+        lost = self.host_lease()
 
         def fence_first(_connection, _host):
             # SQLite has one writer at a time: the effect of another transaction.
@@ -116,15 +116,17 @@ class LeasesTest(LeaseCase):
 
         with self.patched(fence_first):
             self.assertFalse(self.report())
-        self.assertEqual((lost.heartbeat_at, "fence"), (self.lease()[1], self.lease().lost_action))
+        self.assertEqual(
+            (lost.heartbeat_at, "fence"), (self.host_lease()[1], self.host_lease().lost_action)
+        )
 
     def patched(self, function):
-        return mock.patch.object(leases, "_is_fenced", function)
+        return mock.patch.object(host_leases, "_is_fenced", function)
 
     def test_mark_shows_at_attachments_until_next_heartbeat(self):
         shown, own = self.attach(), self.attach(error="its own")
-        self.assertTrue(leases.mark(self.lease()))
-        self.assertFalse(leases.mark(self.lease()._replace(lost_action=None)))
+        self.assertTrue(host_leases.mark(self.host_lease()))
+        self.assertFalse(host_leases.mark(self.host_lease()._replace(lost_action=None)))
         error = db_rows.get_attachment(shown)["error"]
         self.assertRegex(error, "^The agent of its host is lost since .* host fence compute-1$")
         self.assertEqual("its own", db_rows.get_attachment(own)["error"])
@@ -133,13 +135,13 @@ class LeasesTest(LeaseCase):
         self.assertEqual("its own", db_rows.get_attachment(own)["error"])
 
     def test_marked_host_can_be_fenced_later(self):
-        leases.mark(self.lease())
-        self.assertTrue(leases.fence(self.lease()))
-        self.assertEqual("fence", self.lease().lost_action)
+        host_leases.mark(self.host_lease())
+        self.assertTrue(host_leases.fence(self.host_lease()))
+        self.assertEqual("fence", self.host_lease().lost_action)
 
     def test_host_that_an_administrator_fenced_keeps_that_fence(self):
         host_fences.fence(HOST, "by hand", "u")
-        self.assertFalse(leases.fence(self.lease()))
+        self.assertFalse(host_leases.fence(self.host_lease()))
         self.assertEqual("by hand", host_fences.find(HOST)["reason"])
 
 
@@ -153,17 +155,17 @@ class RulesTest(LeaseCase):
         self.attach()
         self.attach()
         self.attach({"on_lost_agent": "fence"})
-        rules = leases.list_rules([HOST, "another"])
+        rules = host_leases.list_rules([HOST, "another"])
         expected = {Rule(Action.MARK, 20), Rule(Action.FENCE, 20)}
         self.assertEqual({HOST}, rules.keys())
         self.assertEqual((2, expected), (len(rules[HOST]), {*rules[HOST]}))
 
     def test_rule_of_backend_that_reports_none_is_nothing(self):
         self.attach()
-        self.assertEqual({HOST: [Rule()]}, leases.list_rules([HOST]))
+        self.assertEqual({HOST: [Rule()]}, host_leases.list_rules([HOST]))
 
     def test_attachment_without_access_does_not_count(self):
         volume = db_rows.add_volume()["id"]
         db_rows.add_attachment(volume, "reserved", agent=HOST)
-        self.assertEqual({}, leases.list_rules([HOST]))
-        self.assertEqual({}, leases.list_rules([]))
+        self.assertEqual({}, host_leases.list_rules([HOST]))
+        self.assertEqual({}, host_leases.list_rules([]))

@@ -52,7 +52,7 @@ _RELEASE_OWN = CompiledStatement(
 )
 
 
-class LeaseHeld(Exception):
+class VolumeLeaseHeld(Exception):
     """Another living process works on the volume.
 
     :ivar holder: its name
@@ -64,7 +64,7 @@ class LeaseHeld(Exception):
 
 
 @dataclasses.dataclass
-class Lease:
+class VolumeLeaseToken:
     """The lease that one thread has, or needs, for its work.
 
     :ivar holder: the id of its process
@@ -84,52 +84,56 @@ class LeaseRow(TypedDict):
     lease_generation: int
 
 
-def acquire(connection: sa.Connection, volume: LeaseRow, lease: Lease) -> dict[str, Any]:
+def acquire(
+    connection: sa.Connection, volume: LeaseRow, volume_lease: VolumeLeaseToken
+) -> dict[str, Any]:
     """Check or acquire a lease, in a transaction that has locked the volume's row.
 
     :returns: values to store with the volume: the lease, where it was not held before. It is held
         once the transaction is committed: see :func:`confirm`
-    :raises LeaseHeld: another process holds it
+    :raises VolumeLeaseHeld: another process holds it
     :raises TakenOver: it was held, and another process has taken it over
     """
     now = (volume["lease_holder"], volume["lease_generation"])
-    if lease.generation is not None:
-        if now != (lease.holder, lease.generation):
-            raise exception.TakenOver(volume_id=lease.volume_id)
+    if volume_lease.generation is not None:
+        if now != (volume_lease.holder, volume_lease.generation):
+            raise exception.TakenOver(volume_id=volume_lease.volume_id)
         return {}
-    if now[0] not in {None, lease.holder}:
+    if now[0] not in {None, volume_lease.holder}:
         living = connection.execute(_LIVING_HOLDER, {"match_id": now[0]}).scalar()
         if living is not None:
-            raise LeaseHeld(living)
-    return {"lease_holder": lease.holder, "lease_generation": now[1] + 1}
+            raise VolumeLeaseHeld(living)
+    return {"lease_holder": volume_lease.holder, "lease_generation": now[1] + 1}
 
 
-def confirm(lease: Lease, stored: Mapping[str, Any], *, ended: bool = False) -> None:
+def confirm(
+    volume_lease: VolumeLeaseToken, stored: Mapping[str, Any], *, ended: bool = False
+) -> None:
     """Record that the transaction was committed that stored the values of :func:`acquire`.
 
     :param ended: the transaction has released the lease, too
     """
     if stored:
-        lease.generation = stored["lease_generation"]
+        volume_lease.generation = stored["lease_generation"]
     if ended:
-        lease.generation = None
+        volume_lease.generation = None
 
 
 @retried
-def acquire_committed(lease: Lease) -> None:
+def acquire_committed(volume_lease: VolumeLeaseToken) -> None:
     """Acquire a lease in a transaction of its own.
 
     :raises VolumeNotFound: there is no such volume
-    :raises LeaseHeld: another process holds it
+    :raises VolumeLeaseHeld: another process holds it
     """
     with session.writer() as connection:
-        values = acquire(connection, _lock(connection, lease), lease)
-        connection.execute(_STORE, {"match_id": lease.volume_id, **values})
-    confirm(lease, values)
+        values = acquire(connection, _lock(connection, volume_lease), volume_lease)
+        connection.execute(_STORE, {"match_id": volume_lease.volume_id, **values})
+    confirm(volume_lease, values)
 
 
 @retried
-def is_held(lease: Lease) -> bool:
+def is_held(volume_lease: VolumeLeaseToken) -> bool:
     """Return whether a lease is still held, after all transactions in progress.
 
     A transaction whose connection broke at its COMMIT may still be in progress: this waits for it.
@@ -137,14 +141,17 @@ def is_held(lease: Lease) -> bool:
     :raises VolumeNotFound: the volume does not exist any more
     """
     with session.writer() as connection:
-        row = _lock(connection, lease)
-    return bool((row["lease_holder"], row["lease_generation"]) == (lease.holder, lease.generation))
+        row = _lock(connection, volume_lease)
+    return bool(
+        (row["lease_holder"], row["lease_generation"])
+        == (volume_lease.holder, volume_lease.generation)
+    )
 
 
-def _lock(connection: sa.Connection, lease: Lease) -> LeaseRow:
-    row = connection.execute(_LOCK, {"match_id": lease.volume_id}).one_or_none()
+def _lock(connection: sa.Connection, volume_lease: VolumeLeaseToken) -> LeaseRow:
+    row = connection.execute(_LOCK, {"match_id": volume_lease.volume_id}).one_or_none()
     if row is None:
-        raise exception.VolumeNotFound(volume_id=lease.volume_id)
+        raise exception.VolumeNotFound(volume_id=volume_lease.volume_id)
     return {
         "id": row.id,
         "lease_holder": row.lease_holder,
@@ -168,7 +175,7 @@ def check_not_held(connection: sa.Connection, volume: VolumeStateRow, event: str
         )
 
 
-def release_with_result(connection: sa.Connection, lease: Lease) -> None:
+def release_with_result(connection: sa.Connection, volume_lease: VolumeLeaseToken) -> None:
     """Release a lease in a transaction that stores the outcome of the work.
 
     That locks the volume's row, so it has to precede any statement about its attachments.
@@ -176,23 +183,25 @@ def release_with_result(connection: sa.Connection, lease: Lease) -> None:
     :raises TakenOver: another process holds the lease by now, and no outcome may be stored
     """
     params = {
-        "match_id": lease.volume_id,
-        "match_holder": lease.holder,
-        "match_generation": lease.generation,
+        "match_id": volume_lease.volume_id,
+        "match_holder": volume_lease.holder,
+        "match_generation": volume_lease.generation,
     }
     if _RELEASE_OWN.execute(connection, params) != 1:
-        raise exception.TakenOver(volume_id=lease.volume_id)
+        raise exception.TakenOver(volume_id=volume_lease.volume_id)
 
 
 @retried
-def release(lease: Lease) -> None:
+def release(volume_lease: VolumeLeaseToken) -> None:
     """Release the lease of this process on a volume, in a transaction of its own.
 
     Its other threads do not hold it at that time. The lease of another process is not changed.
     """
     with session.writer() as connection:
-        connection.execute(_RELEASE, {"match_id": lease.volume_id, "match_holder": lease.holder})
-    lease.generation = None
+        connection.execute(
+            _RELEASE, {"match_id": volume_lease.volume_id, "match_holder": volume_lease.holder}
+        )
+    volume_lease.generation = None
 
 
 def is_free(holder: str) -> sa.ColumnElement[bool]:
