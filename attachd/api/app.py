@@ -23,10 +23,10 @@ from attachd import exception
 from attachd.api import (
     endpoint,
     errors,
-    filters,
+    filter_register,
     health,
     identity,
-    policy,
+    policy_rules,
     serialization,
     telemetry_middleware,
     unsupported,
@@ -366,8 +366,8 @@ def make_app() -> Application:
     :raises ConfigurationError: authentication cannot be set up as configured, or a file of
         policies or filters is invalid
     """
-    policy.load()
-    filters.load()
+    policy_rules.load()
+    filter_register.load()
     lookup.check_default()
     strategy = load_strategy()
     application: Application = Dispatcher(

@@ -20,7 +20,7 @@ from attachd.api import identity, nova, override
 from attachd.api.override import AttachmentRef
 from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.db.attachments import queries as attachment_queries
+from attachd.db.attachments import attachment_queries
 from attachd.db.row_types import AttachmentRow
 from attachd.objects import Attachment
 from attachd.states import INACTIVE, WITH_ACCESS, AttachmentState

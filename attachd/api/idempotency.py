@@ -23,7 +23,7 @@ from attachd import exception
 from attachd.api import serialization, validation
 from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.db import idempotency_keys as db
+from attachd.db import idempotency_keys
 from attachd.db.idempotency_keys import AlreadyMade, IdempotencyClaim
 
 __all__ = [
@@ -151,7 +151,7 @@ def run_once(
     :raises KeyInUse: concurrent runs were faster, several times
     """
     for _ in range(_MAX_RUNS):
-        known = db.claim(use.digest, use.fingerprint, CONF.api.idempotency_key_ttl)
+        known = idempotency_keys.claim(use.digest, use.fingerprint, CONF.api.idempotency_key_ttl)
         if known.fingerprint != use.fingerprint:
             raise KeyReused
         if known.status is not None:
@@ -186,13 +186,14 @@ def _run(
         if error.code < _SERVERS_FAULT:
             refusal = {"error": type(error).__name__, "message": str(error)}
             if not (
-                _store(db.refuse, idempotency_claim, error.code, refusal) or idempotency_claim.held
+                _store(idempotency_keys.refuse, idempotency_claim, error.code, refusal)
+                or idempotency_claim.held
             ):
                 # Another run has succeeded in the meantime.
                 raise AlreadyMade from error
         raise
     _store(
-        db.finish,
+        idempotency_keys.finish,
         idempotency_claim,
         response.status_int,
         spec.keep(json.loads(serialization.encode(result))),
@@ -220,7 +221,10 @@ def _store(
 
 
 def _repeat(
-    ctx: RequestContext, response: webob.Response, spec: IdempotencySpec, known: db.KeyRecord
+    ctx: RequestContext,
+    response: webob.Response,
+    spec: IdempotencySpec,
+    known: idempotency_keys.KeyRecord,
 ) -> Any:
     if known.status is None or known.status >= _REFUSED:
         kind = getattr(exception, known.answer["error"], exception.Conflict)

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from oslo_config import cfg
 
 from attachd import exception
-from attachd.api import policy
+from attachd.api import policy_rules
 from attachd.conf import CONF
 from attachd.context import RequestContext
 
@@ -62,10 +62,10 @@ def context(environ: Environ, url_project: str | None, **who: Any) -> RequestCon
     request_context = RequestContext(
         request_id=environ.get("openstack.request_id"),
         global_request_id=environ.get("openstack.global_request_id"),
-        authorizer=policy.authorize,
+        authorizer=policy_rules.authorize,
         **who,
     )
-    request_context.is_admin = policy.is_admin(request_context)
+    request_context.is_admin = policy_rules.is_admin(request_context)
     request_context.by_service = is_service(request_context)
     return request_context
 

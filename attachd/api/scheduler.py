@@ -23,7 +23,7 @@ from attachd import exception, lost_agents, multiattach
 from attachd.conf import CONF
 from attachd.db.cluster import services
 from attachd.db.row_types import ServiceRow
-from attachd.db.volumes import queries as volume_queries
+from attachd.db.volumes import volume_queries
 
 LOG = log.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from attachd.api.identity import Application, Environ, StartResponse
 from attachd.conf import CONF
 from attachd.db import row_counts
 from attachd.telemetry import exporter, metrics
-from attachd.telemetry import tracing as ours
+from attachd.telemetry import tracing as attachd_tracing
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _OTHER = "other"
@@ -107,8 +107,8 @@ class SpanNames:
 
 def add_tracing(application: Application) -> Application:
     """Return the application with traced requests if tracing is enabled, else unchanged."""
-    ours.setup("attachd-api")
-    if not ours.is_on():
+    attachd_tracing.setup("attachd-api")
+    if not attachd_tracing.is_on():
         return application
     from oslo_middleware import tracing  # noqa: PLC0415  only newer releases have it
 

@@ -9,8 +9,7 @@ from attachd import exception, host_identity
 from attachd.cmd import output
 from attachd.conf import CONF
 from attachd.db import host_identities
-from attachd.db.agents import accept_machine
-from attachd.db.agents import store as agents
+from attachd.db.agents import accept_machine, agent_store
 from attachd.db.row_types import AgentRow
 from attachd.host_identity import HostIdentity
 from attachd.manager.agents import report_schema
@@ -84,7 +83,7 @@ def _initiator(text: str) -> str:
 def _make_known() -> None:
     host, key = CONF.subject.host_name, secrets.token_urlsafe(LENGTH)
     report_schema.check_host(host)
-    if not agents.create(host, key):
+    if not agent_store.create(host, key):
         raise exception.Conflict(
             reason=f"Host {host} is known already. For a new key remove it first: "
             f"attachd-manage agent remove {host}"
@@ -99,21 +98,21 @@ def _assign(identity: HostIdentity) -> None:
     try:
         host_identities.claim(identity, host_identities.Source.ADMIN)
     except exception.HostFenced:
-        agents.force_delete(identity.name)
+        agent_store.force_delete(identity.name)
         raise
 
 
 def _list() -> None:
-    rows = [_shown(row) for row in agents.list_all()]
+    rows = [_shown(row) for row in agent_store.list_all()]
     output.print_rows(rows, _COLUMNS, CONF.subject.format)
 
 
 def _shown(row: AgentRow) -> dict[str, Any]:
     return {
         "host": row["host"],
-        "state": agents.state(row),
+        "state": agent_store.state(row),
         "last_seen": row["seen_at"],
-        "attachments": len(agents.list_attachment_ids(row["host"])),
+        "attachments": len(agent_store.list_attachment_ids(row["host"])),
         "error": row["error"],
         "boot_id": row["boot_id"],
         "other_boot_id": row["conflict"] and row["conflict"]["boot_id"],
@@ -130,6 +129,6 @@ def _accept() -> None:
 
 
 def _remove() -> None:
-    remove = agents.force_delete if CONF.subject.force else agents.delete
+    remove = agent_store.force_delete if CONF.subject.force else agent_store.delete
     remove(CONF.subject.host_name)
     print(f"Host {CONF.subject.host_name} is removed, with its key.")

@@ -12,7 +12,7 @@ from oslo_log import log
 from attachd import service
 from attachd.api import app, uwsgi_requests
 from attachd.conf import CONF
-from attachd.db.engine import session as db
+from attachd.db.engine import session
 from attachd.db.secrets import encryption
 from attachd.rpc import bulkheads
 from attachd.telemetry import gmr
@@ -27,7 +27,7 @@ def make() -> app.Application:
         uwsgi_requests.duplicate_stderr()
     service.prepare([])
     gmr.setup("attachd-api")
-    gmr.register_section("Database", db.pools)
+    gmr.register_section("Database", session.pools)
     encryption.start()
     if CONF.api.auth_strategy == "noauth":
         LOG.warning("Authentication is off: any client that reaches this API may do everything.")

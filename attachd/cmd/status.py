@@ -10,7 +10,7 @@ from oslo_config import cfg
 from oslo_upgradecheck import common_checks, upgradecheck
 
 from attachd import exception, service
-from attachd.api import app, policy
+from attachd.api import app, policy_rules
 from attachd.api.types import lookup
 from attachd.cmd import upgrade_checks
 from attachd.conf import CONF
@@ -80,7 +80,7 @@ class Checks(upgradecheck.UpgradeCommands):
     def policies(self) -> Result:
         """Whether the policy files are valid."""
         try:
-            unused = policy.check_files()
+            unused = policy_rules.check_files()
         except exception.AttachdError as error:
             return Result(Code.FAILURE, str(error))
         if unused:

@@ -11,7 +11,7 @@ import oslo_messaging as messaging
 from oslo_upgradecheck import upgradecheck
 
 from attachd import conf, exception
-from attachd.api import filters
+from attachd.api import filter_register
 from attachd.conf import CONF, checking
 from attachd.conf.upgrade_levels import AUTO
 from attachd.db.cluster import services
@@ -179,7 +179,7 @@ def _of_rabbit() -> Iterator[str]:
 def list_filters(_checks: object) -> Result:
     """Whether the file with the filters of lists is valid."""
     try:
-        filters.load()
+        filter_register.load()
     except exception.ConfigurationError as error:
         return Result(Code.FAILURE, str(error))
     return Result(Code.SUCCESS)

@@ -368,7 +368,7 @@ def list_attachments(host: str) -> list[AttachmentWithVolumeRow]:
 
     Those of an agent belong to the agent's host.
 
-    :returns: rows as of attachments.store.get(), of all kinds
+    :returns: rows as of attachment_store.get(), of all kinds
     """
     return list_attachments_of([host])[host]
 

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from attachd import exception
 from attachd.db import models
-from attachd.db.attachments.queries import PUBLIC_COLUMNS
+from attachd.db.attachments.attachment_queries import PUBLIC_COLUMNS
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
 from attachd.db.row_types import AttachmentRow, VolumeRow

@@ -15,11 +15,9 @@ from oslo_log import log
 
 from attachd import exception, states
 from attachd.db import host_identities, models
-from attachd.db.attachments import connect_rules, duplicates
-from attachd.db.attachments import rows as attachment_rows
-from attachd.db.attachments import store as db
+from attachd.db.attachments import attachment_rows, attachment_store, connect_rules, duplicates
+from attachd.db.attachments.attachment_rows import Guard, LockedVolume
 from attachd.db.attachments.connect_rules import Action, Request
-from attachd.db.attachments.rows import Guard, LockedVolume
 from attachd.db.row_types import AttachmentRow
 from attachd.db.secrets import encryption
 from attachd.drivers.base import AccessMode, Connector
@@ -85,7 +83,7 @@ def check(
     backend.driver.check_connector(connector)
     if values is None:
         return None
-    preview = db.preview(volume_id, values, Request(Action.CONNECT, connector))
+    preview = attachment_store.preview(volume_id, values, Request(Action.CONNECT, connector))
     if preview.refusal is not None:
         raise preview.refusal
     if not preview.is_duplicate:
@@ -241,7 +239,7 @@ def _must_stay_granted(row: AttachmentRow, volume_lease: VolumeLease) -> bool:
     try:
         if not volume_lease.is_held():
             return True
-        current = db.get(row["id"], None)
+        current = attachment_store.get(row["id"], None)
     except exception.NotFound:
         return False
     except exception.Unavailable:
@@ -260,11 +258,11 @@ def _record_failure(work: VolumeWork, failure: flow_runner.FlowFailed) -> None:
         "connection_info": None,
     }
     if failure.clean:
-        values |= db.values_of_failed_connect(row)
+        values |= attachment_store.values_of_failed_connect(row)
     reason = flow_runner.reason(failure.cause)
     LOG.warning("Attachment %s: connect failed: %s", row["id"], reason)
     try:
-        db.transition(
+        attachment_store.transition(
             row["id"],
             row["volume_id"],
             event,
@@ -273,7 +271,7 @@ def _record_failure(work: VolumeWork, failure: flow_runner.FlowFailed) -> None:
             volume_lease=volume_lease.token,
             last=work.ends_lease,
         )
-    except db.TAKEOVER_ERRORS:
+    except attachment_store.TAKEOVER_ERRORS:
         LOG.warning("Attachment %s: taken over by another manager", row["id"])
     else:
         notify.attachment_message(row, event, failure.cause)
@@ -282,7 +280,7 @@ def _record_failure(work: VolumeWork, failure: flow_runner.FlowFailed) -> None:
 def _to_attachd_error(
     row: AttachmentRow, failure: flow_runner.FlowFailed
 ) -> exception.AttachdError:
-    passed_on = (*db.TAKEOVER_ERRORS, exception.Unavailable, exception.HostRefused)
+    passed_on = (*attachment_store.TAKEOVER_ERRORS, exception.Unavailable, exception.HostRefused)
     if isinstance(failure.cause, passed_on):
         return failure.cause
     if row["kind"] == AttachmentKind.CONNECTION:

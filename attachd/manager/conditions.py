@@ -15,9 +15,9 @@ from oslo_log import log
 from attachd import exception, notifications
 from attachd.conf import CONF
 from attachd.db import models
-from attachd.db.agents import store as agents
-from attachd.db.attachments import conditions as db
-from attachd.db.attachments.conditions import Condition
+from attachd.db.agents import agent_store
+from attachd.db.attachments import attachment_conditions
+from attachd.db.attachments.attachment_conditions import Condition
 from attachd.db.row_types import AgentRow
 from attachd.drivers import abilities
 from attachd.manager import backends, fencing
@@ -74,7 +74,7 @@ class Evidence(NamedTuple):
 
 def derive(seen: Evidence) -> Condition:
     """Return the condition that follows from what is seen; ``changed_at`` is not known."""
-    condition = db.NOT_OBSERVED.copy()
+    condition = attachment_conditions.NOT_OBSERVED.copy()
     if seen.agent is not None and not seen.no_report:
         device = seen.device if seen.device and seen.device["path"] else None
         condition["device_present"] = device is not None
@@ -120,11 +120,11 @@ def observe(backend: Backend) -> None:
 
     :raises Unavailable: the database does not answer
     """
-    rows = db.list_attached(backend.host)
+    rows = attachment_conditions.list_attached(backend.host)
     if not rows:
         return
     # Read afterwards: what they show is not older than the rows.
-    reports = {row["host"]: row for row in agents.list_all()}
+    reports = {row["host"]: row for row in agent_store.list_all()}
     devices = {
         (host, device["attachment_id"]): cast("DeviceReport", device)
         for host, report in reports.items()
@@ -148,7 +148,7 @@ def _is_nothing_known(seen: Evidence) -> bool:
 
 
 def _explain_no_report(
-    row: db.AttachedRow, report: AgentRow | None, device: DeviceReport | None
+    row: attachment_conditions.AttachedRow, report: AgentRow | None, device: DeviceReport | None
 ) -> str:
     """Return why the report of a host says nothing about an attachment; "": it does."""
     host = row["agent"]
@@ -185,23 +185,25 @@ def _list_sessions(backend: Backend) -> Mapping[str, frozenset[str]] | None:
 
 
 def _has_session(
-    backend: Backend, row: db.AttachedRow, sessions: Mapping[str, frozenset[str]] | None
+    backend: Backend,
+    row: attachment_conditions.AttachedRow,
+    sessions: Mapping[str, frozenset[str]] | None,
 ) -> bool | None:
     """Return whether the host of an attachment has a session; None: it cannot be told."""
     if sessions is None or row["connector"] is None:
         return None
     assert isinstance(backend.driver, abilities.Audit)
-    volume = backends.volume_ref(db.volume_of(row))
+    volume = backends.volume_ref(attachment_conditions.volume_of(row))
     names = fencing.list_holders(backend.driver, volume, [backends.export(row)])
     return bool(names & sessions.get(volume.id, frozenset())) if names else None
 
 
-def _store(backend: Backend, row: db.AttachedRow, condition: Condition) -> None:
+def _store(backend: Backend, row: attachment_conditions.AttachedRow, condition: Condition) -> None:
     """Store a condition if it has changed, and notify of it if its state has."""
     former = row["observed"] or {}
     is_same_state = condition["state"] == row["condition_state"]
     condition["changed_at"] = former["changed_at"] if is_same_state else models.now().isoformat()
-    if condition == former or not db.record(row, condition):
+    if condition == former or not attachment_conditions.record(row, condition):
         return
     is_good = condition["state"] == ConditionState.OK
     LOG.log(

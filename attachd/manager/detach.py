@@ -12,14 +12,11 @@ from oslo_log import log
 
 from attachd import exception, states
 from attachd.db import models
-from attachd.db.agents import store as agents
-from attachd.db.attachments import events
-from attachd.db.attachments import moves as moves_db
-from attachd.db.attachments import rows as attachment_rows
-from attachd.db.attachments import store as db
-from attachd.db.attachments.rows import Guard, LockedVolume, Transitioned
+from attachd.db.agents import agent_store
+from attachd.db.attachments import attachment_moves, attachment_rows, attachment_store, events
+from attachd.db.attachments.attachment_rows import Guard, LockedVolume, Transitioned
 from attachd.db.row_types import AttachmentRow, AttachmentVersion, DriverVolume, DriverVolumeRow
-from attachd.db.volumes import store as volumes_db
+from attachd.db.volumes import volume_store
 from attachd.manager import backends, fencing, flow_runner, moves, notify
 from attachd.manager.backends import Backend
 from attachd.manager.flows import attachment as attachment_flows
@@ -48,7 +45,7 @@ def detach(
     allowed = _in_states(allowed_states)
 
     def guard(locked: LockedVolume) -> Mapping[str, Any]:
-        moves_db.check_may_roll_back(locked)
+        attachment_moves.check_may_roll_back(locked)
         return allowed(locked)
 
     return _detach(backend, attachment_id, volume_id, guard, _no_message).remaining
@@ -102,13 +99,13 @@ def finish_move(backend: Backend, attachment_id: str, volume_id: str) -> str:
     :returns: the mode of its host
     :raises: as manager_api.finish_move()
     """
-    row = db.get(attachment_id, None)
+    row = attachment_store.get(attachment_id, None)
     if (source_id := row["move_from"]) is None:
         return str(row["mode"])
     proves = fencing.get_fencing(backend.driver) is not Fencing.NONE
 
     def guard(locked: LockedVolume) -> Mapping[str, Any]:
-        moves_db.check_may_finish(locked, attachment_id)
+        attachment_moves.check_may_finish(locked, attachment_id)
         check_device_released(locked.attachment)
         return {**attachment_rows.next_generation(locked.attachment), "fenced": proves}
 
@@ -179,8 +176,8 @@ def _unchanged(
     """
     backend.check_ready()
     with backend.lock(row["volume_id"]) as volume_lease:
-        volume = volumes_db.get_for_driver(row["volume_id"])
-        rows = {item["id"]: item for item in db.list_of_volumes([row["volume_id"]])}
+        volume = volume_store.get_for_driver(row["volume_id"])
+        rows = {item["id"]: item for item in attachment_store.list_of_volumes([row["volume_id"]])}
         if (current := rows.pop(row["id"], None)) is None:
             raise exception.AttachmentNotFound(attachment_id=row["id"])
         attachment_rows.check_unchanged(current, row, event)
@@ -201,11 +198,11 @@ def undo_connect(backend: Backend, row: AttachmentRow) -> None:
             _revoke(backend, volume, current, others)
         except flow_runner.FlowFailed as failure:
             raise _disconnect_failed(row, failure) from failure
-        db.transition(
+        attachment_store.transition(
             row["id"],
             row["volume_id"],
             Event.CONNECT_FAILED,
-            db.values_of_failed_connect(current),
+            attachment_store.values_of_failed_connect(current),
             generation=current["generation"],
             volume_lease=volume_lease.token,
             last=True,
@@ -219,7 +216,7 @@ def _check_no_device(row: AttachmentRow) -> None:
 
     :raises Conflict: it does
     """
-    path = agents.find_device(row["agent"], row["id"]) if row["agent"] else None
+    path = agent_store.find_device(row["agent"], row["id"]) if row["agent"] else None
     if path is not None:
         raise exception.Conflict(
             reason=f"Host {row['agent']} reports volume {row['volume_id']} as {path}, by "
@@ -341,7 +338,7 @@ def end_connection(
 
     try:
         transitioned = volume_lease.run_with_lease(
-            lambda token: db.transition(
+            lambda token: attachment_store.transition(
                 row["id"], row["volume_id"], Event.DISCONNECT, guard=guard, volume_lease=token
             ),
         )
@@ -360,7 +357,7 @@ def end_connection(
         _record_failure(transitioned, failure, volume_lease)
         raise
     generation = transitioned.attachment["generation"]
-    db.transition(
+    attachment_store.transition(
         row["id"],
         row["volume_id"],
         Event.REVOKED,
@@ -433,7 +430,7 @@ def _record_failure(
     reason = flow_runner.reason(failure.cause)
     LOG.warning("Attachment %s: disconnect failed: %s", row["id"], reason)
     try:
-        db.transition(
+        attachment_store.transition(
             row["id"],
             row["volume_id"],
             Event.DISCONNECT_FAILED,
@@ -441,7 +438,7 @@ def _record_failure(
             generation=row["generation"],
             volume_lease=volume_lease.token,
         )
-    except db.TAKEOVER_ERRORS:
+    except attachment_store.TAKEOVER_ERRORS:
         LOG.warning("Attachment %s: taken over by another manager", row["id"])
     else:
         if transitioned.source is not AttachmentState.DISCONNECT_FAILED:  # Its user has a message.

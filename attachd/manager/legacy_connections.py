@@ -10,9 +10,8 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from attachd import states
-from attachd.db.attachments import duplicates
+from attachd.db.attachments import attachment_store, duplicates
 from attachd.db.attachments import legacy as legacy_db
-from attachd.db.attachments import store as db
 from attachd.db.attachments.connect_rules import Action, Request
 from attachd.db.attachments.legacy import Creator
 from attachd.db.row_types import AttachmentRow
@@ -72,7 +71,7 @@ def terminate(
     """
     backend.check_ready()
     with backend.volume_lease(volume_id) as volume_lease:
-        rows = db.list_of_volumes([volume_id])
+        rows = attachment_store.list_of_volumes([volume_id])
         served = None if attachment_ids is None else {None, *attachment_ids}
         ending = [
             row

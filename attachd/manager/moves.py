@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manager's part of moving an attachment to another host; see db/attachments/moves.py.
+"""The manager's part of moving an attachment to another host; see
+db/attachments/attachment_moves.py.
 
 With a driver that can switch modes the destination is connected to read only.  It may write as
 soon as the row of its source is gone: the process that ended the access of the source calls
@@ -13,12 +14,10 @@ from oslo_log import log
 
 from attachd import exception, notifications
 from attachd.db import host_fences
-from attachd.db.attachments import moves as moves_db
-from attachd.db.attachments import rows as attachment_rows
-from attachd.db.attachments import store as db
-from attachd.db.attachments.rows import LockedVolume
+from attachd.db.attachments import attachment_moves, attachment_rows, attachment_store
+from attachd.db.attachments.attachment_rows import LockedVolume
 from attachd.db.row_types import AttachmentRow, DriverVolumeRow
-from attachd.db.volumes import store as volumes_db
+from attachd.db.volumes import volume_store
 from attachd.drivers import abilities
 from attachd.manager import backends, flow_runner, notify
 from attachd.manager.backends import Backend
@@ -39,7 +38,7 @@ def connect_columns(backend: Backend, locked: LockedVolume, mode: str) -> dict[s
     own = row["own_connection"]
     if own is None:
         own = mode == "rw" and isinstance(backend.driver, abilities.SwitchMode)
-    has_source = moves_db.find_source(row, locked.others) is not None
+    has_source = attachment_moves.find_source(row, locked.others) is not None
     return {"own_connection": own, **({"mode": "ro"} if own and has_source else {})}
 
 
@@ -68,7 +67,7 @@ def end_move(backend: Backend, attachment_id: str, volume_id: str) -> str:
     """
     backend.check_ready()
     with backend.lock(volume_id) as volume_lease:
-        rows = {row["id"]: row for row in db.list_of_volumes([volume_id])}
+        rows = {row["id"]: row for row in attachment_store.list_of_volumes([volume_id])}
         if (row := rows.pop(attachment_id, None)) is None:
             raise exception.AttachmentNotFound(attachment_id=attachment_id)
         if row["move_from"] is None:
@@ -82,10 +81,10 @@ def end_move(backend: Backend, attachment_id: str, volume_id: str) -> str:
                 kind="Attachment", id=row["id"], source=row["state"], event="finish its move"
             )
         volume, ends = (
-            volumes_db.get_for_driver(volume_id),
-            moves_db.ends(row["move_from"], row["id"]),
+            volume_store.get_for_driver(volume_id),
+            attachment_moves.ends(row["move_from"], row["id"]),
         )
-        moves_db.finish(row, _switch(backend, volume, row), volume_lease.token)
+        attachment_moves.finish(row, _switch(backend, volume, row), volume_lease.token)
     LOG.info("Attachment %s: its move is finished, with access %s", row["id"], row["mode"])
     notifications.volume("attach.move.end", volume_id, host=backend.host, move=ends)
     notify.request_reconcile([row])

@@ -16,8 +16,8 @@ from oslo_log import log
 
 from attachd import context, exception, notifications
 from attachd.conf import CONF
-from attachd.db import messages as messages_db
-from attachd.db.attachments.rows import Transitioned
+from attachd.db import messages
+from attachd.db.attachments.attachment_rows import Transitioned
 from attachd.db.row_types import AttachmentRow, DriverVolumeRow, VolumeRow
 from attachd.manager.backends import Backend
 from attachd.rpc import agent_api
@@ -27,15 +27,15 @@ LOG = log.getLogger(__name__)
 
 _ACTIONS: Final[Mapping[Event, tuple[str, str]]] = MappingProxyType(
     {
-        Event.CREATE_FAILED: (messages_db.CREATE, messages_db.NOT_CREATED),
-        Event.DELETE_FAILED: (messages_db.DELETE, messages_db.NOT_DELETED),
-        Event.EXTEND_FAILED: (messages_db.EXTEND, messages_db.NOT_EXTENDED),
-        Event.EXTEND_LOST: (messages_db.EXTEND, messages_db.NOT_EXTENDED),
-        Event.MANAGE_FAILED: (messages_db.MANAGE, messages_db.NOT_MANAGED),
-        Event.UNMANAGE_FAILED: (messages_db.UNMANAGE, messages_db.NOT_UNMANAGED),
-        Event.CONNECT_FAILED: (messages_db.CONNECT, messages_db.NOT_ATTACHED),
-        Event.CONNECT_LOST: (messages_db.CONNECT, messages_db.NOT_ATTACHED),
-        Event.DISCONNECT_FAILED: (messages_db.DISCONNECT, messages_db.NOT_DETACHED),
+        Event.CREATE_FAILED: (messages.CREATE, messages.NOT_CREATED),
+        Event.DELETE_FAILED: (messages.DELETE, messages.NOT_DELETED),
+        Event.EXTEND_FAILED: (messages.EXTEND, messages.NOT_EXTENDED),
+        Event.EXTEND_LOST: (messages.EXTEND, messages.NOT_EXTENDED),
+        Event.MANAGE_FAILED: (messages.MANAGE, messages.NOT_MANAGED),
+        Event.UNMANAGE_FAILED: (messages.UNMANAGE, messages.NOT_UNMANAGED),
+        Event.CONNECT_FAILED: (messages.CONNECT, messages.NOT_ATTACHED),
+        Event.CONNECT_LOST: (messages.CONNECT, messages.NOT_ATTACHED),
+        Event.DISCONNECT_FAILED: (messages.DISCONNECT, messages.NOT_DETACHED),
     }
 )
 """The action and the detail of the message about each failure."""
@@ -97,21 +97,21 @@ def attachment_message(row: AttachmentRow, event: Event, cause: Exception) -> No
 def force_detach_message(row: AttachmentRow, user_id: str | None) -> None:
     """Store a message to the user of an attachment that another user deletes it by force."""
     details = {"user_id": user_id, "attachment_id": row["id"]}
-    action, detail = messages_db.DISCONNECT, messages_db.FORCED
+    action, detail = messages.DISCONNECT, messages.FORCED
     _store_message(row["volume_id"], row["project_id"], action, detail, details)
 
 
 def expiry_message(row: AttachmentRow) -> None:
     """Store a message to the user of a reservation that it has expired."""
     details = {"attachment_id": row["id"]}
-    action, detail = messages_db.RESERVE, messages_db.EXPIRED
+    action, detail = messages.RESERVE, messages.EXPIRED
     _store_message(row["volume_id"], row["project_id"], action, detail, details)
 
 
 def _failure_message(volume_id: str, project_id: str, event: Event, cause: Exception) -> None:
     action, detail = _ACTIONS[event]
     if isinstance(cause, exception.Unavailable | exception.BackendUnreachable):
-        detail = messages_db.BACKEND_DOWN
+        detail = messages.BACKEND_DOWN
     _store_message(volume_id, project_id, action, detail)
 
 
@@ -124,9 +124,9 @@ def _store_message(
 ) -> None:
     request = oslo_context.get_current()
     request_id = request.request_id if request else None
-    message = messages_db.NewMessage(volume_id, project_id, action, detail, request_id, details)
+    message = messages.NewMessage(volume_id, project_id, action, detail, request_id, details)
     try:
-        messages_db.create(message, CONF.manager.message_ttl)
+        messages.create(message, CONF.manager.message_ttl)
     except Exception:
         # The result of the operation matters more, and is in the row.
         LOG.exception("Volume %s: storing a message to its user failed", volume_id)

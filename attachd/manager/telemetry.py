@@ -11,7 +11,7 @@ from prometheus_client import core
 from attachd import exception, service
 from attachd.conf import CONF
 from attachd.db import row_counts
-from attachd.db.engine import session as db
+from attachd.db.engine import session
 from attachd.drivers.base import Driver
 from attachd.lost_agents import Action
 from attachd.manager import backends
@@ -170,7 +170,7 @@ class QueueCollector:
 def add_report_sections(loaded: Sequence[Backend]) -> None:
     """Add sections about these backends to the Guru Meditation Report of this process."""
     gmr.setup("attachd-manager")
-    gmr.register_section("Database", db.pools)
+    gmr.register_section("Database", session.pools)
     gmr.register_section("Backends", lambda: [_describe_backend(backend) for backend in loaded])
     gmr.register_section("Waiting calls", _describe_queues)
     gmr.register_section("Volume locks", _describe_locks)

@@ -17,11 +17,10 @@ from taskflow.patterns.linear_flow import Flow
 
 from attachd import exception
 from attachd.db import models
-from attachd.db.attachments import store as attachments_db
+from attachd.db.attachments import attachment_store
 from attachd.db.audit import list_attachments_of_volume
 from attachd.db.row_types import AttachmentRow, DriverVolumeRow, VolumeRow
-from attachd.db.volumes import store as db
-from attachd.db.volumes import updates
+from attachd.db.volumes import volume_store, volume_updates
 from attachd.drivers import base
 from attachd.drivers.abilities import ManageExisting, PersistentReservations
 from attachd.manager import backends, flow_runner, notify
@@ -69,7 +68,7 @@ def create(backend: Backend, volume_id: str) -> None:
         values = {
             "provider": provider,
             **secrets,
-            "admin_metadata": updates.without_progress(row["admin_metadata"]),
+            "admin_metadata": volume_updates.without_progress(row["admin_metadata"]),
             "launched_at": models.now(),
             "shared_targets": backend.driver.SHARED_TARGETS,
         }
@@ -91,9 +90,9 @@ class _Progress:
         if percent == self._percent or time.monotonic() < self._next_at:
             return
         self._percent, self._next_at = percent, time.monotonic() + PROGRESS_INTERVAL
-        admin_metadata = updates.without_progress(self._row["admin_metadata"])
+        admin_metadata = volume_updates.without_progress(self._row["admin_metadata"])
         try:
-            updates.set_progress(self._row["id"], admin_metadata, percent)
+            volume_updates.set_progress(self._row["id"], admin_metadata, percent)
         except exception.Unavailable as error:
             LOG.info("Volume %s: progress not stored: %s", self._row["id"], error)
 
@@ -106,7 +105,7 @@ def _create_flow(backend: Backend, row: DriverVolumeRow) -> Flow:
     ref = backends.volume_ref(row)
     if not row["source_volid"]:
         return volume_flows.build_create(backend.driver, ref)
-    source = db.get_for_driver(row["source_volid"])
+    source = volume_store.get_for_driver(row["source_volid"])
     return volume_flows.build_copy(backend.driver, ref, backends.volume_ref(source))
 
 
@@ -146,7 +145,7 @@ def extend(backend: Backend, volume_id: str) -> None:
         row = get_in_state(volume_id, VolumeState.EXTENDING)
         if row is None:
             return
-        attachments = attachments_db.list_of_volumes([volume_id])
+        attachments = attachment_store.list_of_volumes([volume_id])
         notify.volume_event(backend, "resize.start", row, attachments)
         try:
             backend.check_ready()
@@ -177,7 +176,7 @@ def resolve_extend(backend: Backend, volume_id: str) -> None:
         if size <= row["size_gib"] * units.Gi:
             record_result(volume_lease, Event.EXTEND_RESOLVED, NO_ERROR)
             return
-        attachments = attachments_db.list_of_volumes([volume_id])
+        attachments = attachment_store.list_of_volumes([volume_id])
         try:
             _run_extend(backend, row, attachments)  # Its exports may show the former size.
         except flow_runner.FlowFailed as failure:
@@ -285,7 +284,7 @@ def get_persistent_reservation(
     driver = backend.driver
     if not isinstance(driver, PersistentReservations):
         raise exception.AbilityMissing(backend=backend.name, ability="persistent_reservations")
-    volume = backends.volume_ref(db.get_for_driver(volume_id))
+    volume = backends.volume_ref(volume_store.get_for_driver(volume_id))
     with _backend_answers(backend):
         found = driver.get_persistent_reservation(volume)
     if found is None:
@@ -332,7 +331,7 @@ def ignore_missing(volume_id: str) -> Iterator[None]:
 def get_in_state(volume_id: str, expected: VolumeState) -> DriverVolumeRow | None:
     """Return the row if it is in the expected state, or None."""
     try:
-        row = db.get_for_driver(volume_id)
+        row = volume_store.get_for_driver(volume_id)
     except exception.VolumeNotFound:
         LOG.info("Volume %s: does not exist any more, nothing to do", volume_id)
         return None
@@ -378,7 +377,7 @@ def record_result(
         step = event.name.lower().replace("_", " ")  # such as "create failed"
         LOG.warning("Volume %s: %s: %s", volume_id, step, values["error"])
     try:
-        return db.transition(volume_id, event, values, volume_lease.token)
+        return volume_store.transition(volume_id, event, values, volume_lease.token)
     except (exception.InvalidTransition, exception.NotFound, exception.TakenOver):
         LOG.warning("Volume %s: changed by another process, left as it is", volume_id)
         return None

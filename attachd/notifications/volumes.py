@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from attachd import exception, states
 from attachd.conf import CONF
-from attachd.db.attachments import queries as attachment_queries
+from attachd.db.attachments import attachment_queries
 from attachd.db.row_types import AttachmentRow, VolumeWithMetadataRow
-from attachd.db.volumes import store as db
+from attachd.db.volumes import volume_store
 from attachd.notifications import sender
 
 COLUMNS: Final = (
@@ -126,7 +126,7 @@ def _payload(
 def _read(volume_id: str) -> Mapping[str, Any]:
     """Return a volume's row; as it was last, where it is gone."""
     try:
-        _recent[volume_id] = db.get(volume_id, None)
+        _recent[volume_id] = volume_store.get(volume_id, None)
     except exception.VolumeNotFound:
         return _recent.get(volume_id, {})
     _recent.move_to_end(volume_id)

@@ -12,8 +12,7 @@ from attachd.api import microversions as mv
 from attachd.api.agents import policy
 from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.db import models
-from attachd.db.agents import machines
-from attachd.db.agents import store as agents
+from attachd.db.agents import agent_store, machines
 from attachd.db.row_types import AgentRow
 
 ITEM = "/agents/{host}"
@@ -91,7 +90,7 @@ def agent_view(row: AgentRow) -> Agent:
     connector, conflict = row["connector"], row["conflict"]
     return {
         "host": row["host"],
-        "state": agents.state(row),
+        "state": agent_store.state(row),
         "last_seen": row["seen_at"],
         "connector_type": row["connector_type"],
         "version": row["version"],
@@ -134,7 +133,7 @@ def _show_device(device: Body) -> Body:
 )
 def index() -> Body:
     """List all agents, sorted by the names of their hosts."""
-    return {"agents": [agent_view(row) for row in agents.list_all()]}
+    return {"agents": [agent_view(row) for row in agent_store.list_all()]}
 
 
 @endpoint(
@@ -142,7 +141,7 @@ def index() -> Body:
 )
 def show(host: str) -> Body:
     """Show one agent."""
-    return {"agent": agent_view(agents.get(host))}
+    return {"agent": agent_view(agent_store.get(host))}
 
 
 @endpoint(
@@ -155,4 +154,4 @@ def show(host: str) -> Body:
 )
 def delete(host: str) -> None:
     """Delete an agent whose host has nothing attached; its key is not accepted any more."""
-    agents.delete(host)
+    agent_store.delete(host)

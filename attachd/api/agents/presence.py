@@ -5,8 +5,7 @@ from typing import Any
 
 from attachd import exception
 from attachd.db import host_fences
-from attachd.db.agents import machines
-from attachd.db.agents import store as agents
+from attachd.db.agents import agent_store, machines
 from attachd.db.row_types import AgentRow
 
 
@@ -21,7 +20,7 @@ def connector(host: str) -> dict[str, Any]:
     :raises AgentConflict: two machines report for it
     :raises Conflict: the agent reports that nothing can be attached there
     """
-    row = agents.get(host)
+    row = agent_store.get(host)
     machines.check_single(row)
     if not row["alive"]:
         host_fences.check(host)
@@ -44,7 +43,7 @@ def check(host: str, alternative: str) -> None:
     :raises AgentConflict: two machines report for the host
     """
     try:
-        row = agents.get(host)
+        row = agent_store.get(host)
     except exception.AgentNotFound:
         raise unavailable(host, "since it was removed", alternative) from None
     try:

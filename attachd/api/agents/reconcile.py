@@ -11,8 +11,7 @@ import tenacity
 from attachd import exception
 from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.db.agents import store as agents
-from attachd.db.agents import transitions as agent_transitions
+from attachd.db.agents import agent_store, agent_transitions
 from attachd.objects import Attachment
 from attachd.rpc import agent_api, bulkheads
 from attachd.states import AttachmentState
@@ -70,7 +69,7 @@ def _wait_for_result(attachment: Attachment, pending: Collection[AttachmentState
 
 def _is_done(attachment_id: str, pending: Collection[AttachmentState]) -> bool:
     """Return whether an agent has reported a result; raises AgentError if it is a failure."""
-    progress = agents.get_progress(attachment_id)
+    progress = agent_store.get_progress(attachment_id)
     if progress is None or AttachmentState(progress.state) not in pending:
         return True
     if progress.error:

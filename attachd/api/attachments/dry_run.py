@@ -16,8 +16,7 @@ from attachd.api.agents import presence
 from attachd.api.attachments import lifecycle, policy, schema, view
 from attachd.context import RequestContext
 from attachd.db.agents import orphan_devices
-from attachd.db.attachments import rows as attachment_rows
-from attachd.db.attachments import store as attachments
+from attachd.db.attachments import attachment_rows, attachment_store
 from attachd.db.attachments.connect_rules import Action, Request
 from attachd.db.row_types import AttachmentRow
 from attachd.objects import Attachment, Volume
@@ -97,7 +96,7 @@ def check(ctx: RequestContext, volume: Volume, requested: Mapping[str, Any]) -> 
     move_from = requested.get("move_from")
     values = Attachment.reservation(ctx, volume, server, mode, connector, agent, move_from)
     denied_rule = lifecycle.sharing_denied_rule(ctx, volume)
-    preview = attachments.preview(
+    preview = attachment_store.preview(
         volume.id, values, Request(Action.RESERVE, denied_rule=denied_rule)
     )
     mode, columns = preview.mode, None if preview.is_duplicate else values

@@ -6,11 +6,10 @@ from types import MappingProxyType
 from typing import Any
 
 from attachd import exception, states
-from attachd.api import filters as register
+from attachd.api import filter_register, paging, validation
 from attachd.api import microversions as mv
-from attachd.api import paging, validation
 from attachd.context import RequestContext
-from attachd.db.attachments.queries import Filters
+from attachd.db.attachments.attachment_queries import Filters
 
 _COLUMNS = MappingProxyType(
     {
@@ -23,7 +22,7 @@ _COLUMNS = MappingProxyType(
 _TIMES = ("created_at", "updated_at", "attached_at")
 _IDS = ("volume_id", "instance_id")
 _STATES = ("status", "attach_status")
-_LIKE = register.LIKE
+_LIKE = filter_register.LIKE
 
 _AGENT = "attachd 1.0: attachments on the agent of this host."
 _COMPARED = (
@@ -59,7 +58,7 @@ def parse(ctx: RequestContext, query: Mapping[str, str], version: mv.Version) ->
     """
     known = ATTACHD_FILTERS if ctx.attachd_version is not None else {}
     usual = {name: value for name, value in query.items() if name not in known}
-    requested = register.requested(ctx, register.ATTACHMENT, usual, version)
+    requested = filter_register.requested(ctx, filter_register.ATTACHMENT, usual, version)
     requested |= {name: query[name] for name in known if name in query}
     if ctx.attachd_version is not None:
         _check_states(requested)
@@ -78,7 +77,7 @@ def _to_columns(project_id: str | None, requested: Mapping[str, str]) -> Filters
             states_so_far = filters.get("states", frozenset(states.AttachmentState))
             filters["states"] = states_so_far & _in_state(name, value)
         elif name in _TIMES:
-            filters.setdefault("times", []).extend(register.compare_times(name, value))
+            filters.setdefault("times", []).extend(filter_register.compare_times(name, value))
         elif name.endswith(_LIKE):
             like[_COLUMNS[name.rstrip(_LIKE)]] = value
         else:

@@ -11,8 +11,7 @@ from typing import Any, Final, NotRequired
 import webob
 
 from attachd import exception
-from attachd.api import detach_guard, idempotency, paging, validation
-from attachd.api import filters as register
+from attachd.api import detach_guard, filter_register, idempotency, paging, validation
 from attachd.api import microversions as mv
 from attachd.api.attachments import (
     agent_attach,
@@ -35,7 +34,7 @@ from attachd.api.endpoint import (
 )
 from attachd.api.fencing import force_attach
 from attachd.context import RequestContext
-from attachd.db.attachments import queries as attachment_queries
+from attachd.db.attachments import attachment_queries
 from attachd.db.engine.paging import Page
 from attachd.db.row_types import AttachmentRow
 from attachd.objects import Attachment, Volume
@@ -49,7 +48,7 @@ ACTION = "/attachments/{attachment_id}/action"
 _LIST_PARAMETERS = {
     **paging.PAGE_PARAMETERS,
     **paging.ALL_PROJECTS_PARAMETER,
-    **register.ATTACHMENT.parameters,
+    **filter_register.ATTACHMENT.parameters,
     **filters.ATTACHD_FILTERS,
     paging.WITH_COUNT: validation.query_flag(
         "attachd 1.0. Return the number of attachments on all pages."
@@ -138,7 +137,7 @@ def create(
     this is possible now.
     """
     requested = body["attachment"]
-    host = requested.get("connector")
+    connector = requested.get("connector")
     _check_fields(ctx, requested, dry_run=is_dry_run(query))
     volume = Volume.get(ctx, schema.identity(requested, "volume_uuid"))
     requested = _resolve(ctx, volume, requested)
@@ -147,18 +146,18 @@ def create(
     _authorize_create(ctx, volume, requested)
     if "instead_of" in requested:
         force_attach.replace(ctx, volume, requested)
-    if async_response is not None and (host or "host" in requested):
+    if async_response is not None and (connector or "host" in requested):
         lifecycle.check_backlog(volume.project_id)
     if "host" in requested:
         return agent_attach.attach(ctx, volume, requested, idempotency_claim, async_response)
-    if host and async_response is None:
+    if connector and async_response is None:
         # A request that may not wait for the manager reserves nothing.
         bulkheads.check(volume.backend, volume.id, ctx.project_id)
     attachment = lifecycle.get_or_create(ctx, volume, requested, idempotency_claim)
-    if not host:
+    if not connector:
         return view.show(ctx, attachment)
     try:
-        return lifecycle.connect_shared(ctx, attachment, host, async_response)
+        return lifecycle.connect_shared(ctx, attachment, connector, async_response)
     except Exception:
         # The caller does not learn the id of the reservation. If a manager has started to connect,
         # abandon() leaves the attachment as it is: the state is no longer `reserved`.
@@ -204,15 +203,15 @@ def update(
     async_response: AsyncPreference | None = None,
 ) -> dict[str, view.Detail]:
     """Connect a reserved attachment; the answer shows the state before, as in create()."""
-    host = body["attachment"]["connector"]
-    schema.check_connector(host)
+    connector = body["attachment"]["connector"]
+    schema.check_connector(connector)
     attachment = Attachment.get(ctx, attachment_id)
     ctx.authorize(policy.UPDATE, attachment)
     lifecycle.check_no_agent(attachment)
     if async_response is not None:
         lifecycle.check_backlog(attachment.project_id)
     denied_rule = lifecycle.reconnect_denied_rule(ctx, attachment)
-    return lifecycle.connect_exclusive(ctx, attachment, host, denied_rule, async_response)
+    return lifecycle.connect_exclusive(ctx, attachment, connector, denied_rule, async_response)
 
 
 @action(

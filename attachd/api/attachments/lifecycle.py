@@ -16,8 +16,7 @@ from typing import Any, Final
 from oslo_log import log
 
 from attachd import exception, notifications
-from attachd.api import idempotency
-from attachd.api import policy as rules
+from attachd.api import idempotency, policy_rules
 from attachd.api.attachments import policy, schema, view
 from attachd.api.endpoint import AsyncPreference
 from attachd.api.idempotency import AlreadyMade, IdempotencyClaim
@@ -25,10 +24,15 @@ from attachd.api.volumes import policy as volume_policy
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import models
-from attachd.db.attachments import async_requests, connect_rules, duplicates, moves
-from attachd.db.attachments import queries as attachment_queries
+from attachd.db.attachments import (
+    async_requests,
+    attachment_moves,
+    attachment_queries,
+    connect_rules,
+    duplicates,
+)
 from attachd.db.row_types import AttachmentRow
-from attachd.db.types import store as types
+from attachd.db.types import type_store
 from attachd.objects import Attachment, Volume
 from attachd.rpc import agent_api, manager_api
 from attachd.states import INACTIVE, AttachmentState
@@ -77,7 +81,7 @@ def get_or_create(
         requested.get("move_from"),
     )
     if made.move_from is not None:
-        ends = moves.ends(made.move_from, made.id)
+        ends = attachment_moves.ends(made.move_from, made.id)
         notifications.volume("attach.move.start", volume.id, move=ends)
     if idempotency_claim is not None:
         idempotency_claim.held = True
@@ -162,7 +166,7 @@ def sharing_denied_rule(ctx: RequestContext, volume: Volume) -> str | None:
         return None
     required = [volume_policy.MULTIATTACH, *([policy.BOOTABLE] if volume.bootable else [])]
     owner = {"project_id": volume.project_id, "user_id": volume.user_id}
-    return next((rule for rule in required if not rules.allows(ctx, rule, owner)), None)
+    return next((rule for rule in required if not policy_rules.allows(ctx, rule, owner)), None)
 
 
 def check_requested_mode(volume: Volume, mode: str | None) -> None:
@@ -173,7 +177,7 @@ def check_requested_mode(volume: Volume, mode: str | None) -> None:
     """
     if mode != "rw":
         return
-    specs = types.get(volume.volume_type_id)["extra_specs"] if volume.volume_type_id else {}
+    specs = type_store.get(volume.volume_type_id)["extra_specs"] if volume.volume_type_id else {}
     row: Any = {"id": volume.id, "admin_metadata": volume.admin_metadata, "type_specs": specs}
     no_attachment: Any = {}
     connect_rules.decide_mode(row, no_attachment, (), mode)

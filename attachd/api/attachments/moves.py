@@ -2,7 +2,7 @@
 """Moves of attachments to other hosts: ``move_from`` and ``finish_move`` in attachd 1.1.
 
 A move is open from the creation of the destination until the access of the source has ended.
-db/attachments/moves.py has its rules, manager/moves.py its end.
+db/attachments/attachment_moves.py has its rules, manager/moves.py its end.
 """
 
 from collections.abc import Mapping

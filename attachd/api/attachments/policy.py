@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policy rules of attachments."""
 
-from attachd.api import policy
+from attachd.api import policy_rules
 
 CREATE = "volume:attachment_create"
 CREATE_ON_HOST = "volume:attachment_create_on_host"
@@ -21,48 +21,48 @@ RULES_OF_FIELDS = {"host": CREATE_ON_HOST, "move_from": MOVE}
 """Fields of a creation that need another rule besides CREATE."""
 
 RULES = [
-    policy.rule(
+    policy_rules.rule(
         CREATE,
-        policy.MEMBER,
+        policy_rules.MEMBER,
         "Reserve a volume for a server, and connect it if a connector is given.",
         "POST /attachments",
     ),
-    policy.rule(
+    policy_rules.rule(
         CREATE_ON_HOST,
-        f"{policy.ADMIN} or {policy.SERVICE}",
+        f"{policy_rules.ADMIN} or {policy_rules.SERVICE}",
         "Have the agent of a host attach the volume there, by the name of the host.",
         "POST /attachments",
     ),
-    policy.rule(
+    policy_rules.rule(
         BOOTABLE,
-        policy.MEMBER,
+        policy_rules.MEMBER,
         "Attach a bootable volume that is already attached.",
         "POST /attachments",
         "POST /volumes/{volume_id}/action (os-reserve)",
         "POST /volumes/{volume_id}/action (os-attach)",
         "POST /volumes/{volume_id}/action (os-initialize_connection)",
     ),
-    policy.rule(
+    policy_rules.rule(
         UPDATE,
-        policy.MEMBER,
+        policy_rules.MEMBER,
         "Connect a reserved attachment.",
         "PUT /attachments/{attachment_id}",
     ),
-    policy.rule(
+    policy_rules.rule(
         COMPLETE,
-        policy.MEMBER,
+        policy_rules.MEMBER,
         "Mark the volume of an attachment as in use.",
         "POST /attachments/{attachment_id}/action (os-complete)",
     ),
-    policy.rule(
+    policy_rules.rule(
         DELETE,
-        policy.MEMBER,
+        policy_rules.MEMBER,
         "Disconnect and delete an attachment.",
         "DELETE /attachments/{attachment_id}",
     ),
-    policy.rule(
+    policy_rules.rule(
         OVERRIDE,
-        policy.ADMIN,
+        policy_rules.ADMIN,
         "Delete an attachment without asking Compute whether a server uses it. The caller's "
         "reason is recorded.",
         "DELETE /attachments/{attachment_id}",
@@ -72,29 +72,29 @@ RULES = [
         "DELETE /volumes/{volume_id}",
         "POST /volumes/{volume_id}/action (os-force_delete)",
     ),
-    policy.rule(
+    policy_rules.rule(
         FORCE,
-        policy.ADMIN,
+        policy_rules.ADMIN,
         "Delete an attachment in any state, without asking Compute. The caller is recorded and "
         "its owner gets a message.",
         "DELETE /attachments/{attachment_id}",
     ),
-    policy.rule(
+    policy_rules.rule(
         MOVE,
-        policy.MEMBER,
+        policy_rules.MEMBER,
         "Move an attachment to another host, and finish the move, which ends its access.",
         "POST /attachments",
         "POST /attachments/{attachment_id}/action (finish_move)",
     ),
-    policy.rule(
+    policy_rules.rule(
         SHOW,
-        policy.READER,
+        policy_rules.READER,
         "Show an attachment.",
         "GET /attachments/{attachment_id}",
     ),
-    policy.rule(
+    policy_rules.rule(
         CONNECTION_INFO,
-        f"{policy.MEMBER} or {policy.SERVICE}",
+        f"{policy_rules.MEMBER} or {policy_rules.SERVICE}",
         "See the secrets in connection_info, such as auth_password. Without this "
         "they are left out.",
         "POST /attachments",
@@ -102,9 +102,9 @@ RULES = [
         "GET /attachments/{attachment_id}",
         "GET /attachments/detail",
     ),
-    policy.rule(
+    policy_rules.rule(
         CONNECTION_INFO_AGAIN,
-        f"{policy.MEMBER} or {policy.SERVICE}",
+        f"{policy_rules.MEMBER} or {policy_rules.SERVICE}",
         "See these secrets after the answer to the request that has connected the host. With "
         "rule:service_api, for example, only services do, and other callers see them once: who "
         "has lost that answer disconnects the host and connects it again.",
@@ -114,9 +114,9 @@ RULES = [
         "GET /attachments/detail",
         "POST /volumes/{volume_id}/action (os-initialize_connection)",
     ),
-    policy.rule(
+    policy_rules.rule(
         LIST,
-        policy.READER,
+        policy_rules.READER,
         "List attachments.",
         "GET /attachments",
         "GET /attachments/detail",

@@ -13,15 +13,13 @@ from typing import Annotated, Any, Final, NotRequired, TypedDict
 from oslo_log import log
 
 from attachd import exception, objects
-from attachd.api import identity
+from attachd.api import identity, policy_rules
 from attachd.api import microversions as mv
-from attachd.api import policy as rules
 from attachd.api.attachments import policy
 from attachd.api.endpoint import EndpointDoc, Link
 from attachd.context import RequestContext
-from attachd.db.attachments import conditions
-from attachd.db.attachments import queries as attachment_queries
-from attachd.db.attachments.conditions import Condition
+from attachd.db.attachments import attachment_conditions, attachment_queries
+from attachd.db.attachments.attachment_conditions import Condition
 from attachd.db.row_types import AttachmentRow
 from attachd.objects import Attachment, flat_connection
 from attachd.rpc import manager_api
@@ -118,7 +116,7 @@ class SecretVisibility:
         owner = (project_id, user_id)
         if owner not in self._decided:
             target = {"project_id": project_id, "user_id": user_id}
-            allowed = (rules.allows(self._ctx, name, target) for name in self._names)
+            allowed = (policy_rules.allows(self._ctx, name, target) for name in self._names)
             self._decided[owner] = all(allowed)
         return self._decided[owner]
 
@@ -253,9 +251,9 @@ def _list_observed(ctx: RequestContext, rows: Sequence[AttachmentRow]) -> dict[s
     attached = [row for row in rows if row["state"] == AttachmentState.ATTACHED]
     known: dict[str, Any] = {row["id"]: row["observed"] for row in attached if "observed" in row}
     if len(known) < len(attached):
-        known = conditions.list_of_attachments([row["id"] for row in attached])
+        known = attachment_conditions.list_of_attachments([row["id"] for row in attached])
     for attachment_id, condition in known.items():
-        shown[attachment_id]["condition"] = condition or conditions.NOT_OBSERVED
+        shown[attachment_id]["condition"] = condition or attachment_conditions.NOT_OBSERVED
     return shown
 
 

@@ -17,7 +17,7 @@ from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.services import binaries
 from attachd.api.validation import BOOLEAN, NAME, OPTIONAL_TEXT, Schema
 from attachd.db.row_types import ServiceRow
-from attachd.db.volumes import store as volumes
+from attachd.db.volumes import volume_store
 
 Body = dict[str, Any]
 Query = Mapping[str, str]
@@ -165,7 +165,7 @@ def _matches(row: ServiceRow, body: Body) -> bool:
 
 def _backend_of(volume_id: str) -> str:
     try:
-        host: str = volumes.get(volume_id, None)["host"] or ""
+        host: str = volume_store.get(volume_id, None)["host"] or ""
     except exception.NotFound:
         raise exception.BadRequest(
             reason=f"Invalid input received: There is no resource with UUID {volume_id} "

@@ -6,8 +6,7 @@ import dataclasses
 from typing import Any, Final
 
 from attachd import exception
-from attachd.api import paging
-from attachd.api import policy as rules
+from attachd.api import paging, policy_rules
 from attachd.api.events import policy, view
 from attachd.api.validation import canonical
 from attachd.context import RequestContext
@@ -102,7 +101,7 @@ def read(
 
 def may_see_internals(ctx: RequestContext, project_id: str | None) -> bool:
     """Return whether the caller may see the fields for administrators."""
-    return rules.allows(ctx, policy.INTERNALS, {"project_id": project_id, "user_id": None})
+    return policy_rules.allows(ctx, policy.INTERNALS, {"project_id": project_id, "user_id": None})
 
 
 def _id(query: Mapping[str, str], name: str) -> str | None:

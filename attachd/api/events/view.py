@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any, Final, NotRequired, TypedDict
 
 from attachd.db.attachments import events
-from attachd.db.attachments.conditions import Condition
+from attachd.db.attachments.attachment_conditions import Condition
 from attachd.db.row_types import EventRow, NumberedEventRow
 from attachd.states import AttachmentState
 

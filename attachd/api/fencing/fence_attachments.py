@@ -18,8 +18,7 @@ from attachd.api.events.view import Proof
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import host_fences
-from attachd.db.attachments import async_requests, events
-from attachd.db.attachments import store as attachments_db
+from attachd.db.attachments import async_requests, attachment_store, events
 from attachd.db.cluster import services
 from attachd.objects import Attachment
 from attachd.rpc import manager_api
@@ -158,7 +157,7 @@ def _wait(
 
 def _is_gone(target: _Target) -> bool:
     try:
-        attachments_db.get(target.id, None)
+        attachment_store.get(target.id, None)
     except exception.NotFound:
         return True
     return False

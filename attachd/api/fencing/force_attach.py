@@ -15,8 +15,7 @@ from attachd.api.attachments import schema
 from attachd.api.fencing import fence_attachments, policy
 from attachd.context import RequestContext
 from attachd.db import host_identities
-from attachd.db.attachments import events
-from attachd.db.attachments import queries as attachment_queries
+from attachd.db.attachments import attachment_queries, events
 from attachd.db.row_types import AttachmentRow
 from attachd.objects import Attachment, Volume
 from attachd.rpc.manager_api import Fencing

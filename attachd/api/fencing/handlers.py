@@ -17,7 +17,7 @@ from attachd.api.fencing.detach_attachments import Drain
 from attachd.api.fencing.fence_attachments import FencedAttachment
 from attachd.context import RequestContext
 from attachd.db import host_fences, host_identities
-from attachd.db.agents import store as agents
+from attachd.db.agents import agent_store
 from attachd.db.host_fences import Lift
 from attachd.db.row_types import AttachmentWithVolumeRow, HostFenceRow
 from attachd.host_identity import HostIdentity
@@ -65,7 +65,7 @@ _CLAIM_BODY: Final = validation.wrapped(
                 "type": "array",
                 "items": {"type": "string", "minLength": 1, "maxLength": 255},
                 "minItems": 1,
-                "maxItems": agents.MAX_REPORTED,
+                "maxItems": agent_store.MAX_REPORTED,
             }
         },
         "initiators",
@@ -138,7 +138,7 @@ def index() -> Body:
     """List the hosts that are fenced or drained, sorted by name."""
     fences = {row["host"]: row for row in host_fences.list_closed()}
     known, rows = host_fences.get_identities(fences), host_fences.list_attachments_of([*fences])
-    states = {row["host"]: agents.state(row) for row in agents.list_all()}
+    states = {row["host"]: agent_store.state(row) for row in agent_store.list_all()}
     return {
         "hosts": [
             _view(known[host], fence, states.get(host), rows[host])
@@ -325,7 +325,7 @@ def _show(host: str, errors: Mapping[str, str] | None = None) -> Host:
     found = host_fences.find(host)
     rows = host_fences.list_attachments(host)
     try:
-        state = agents.state(agents.get(host))
+        state = agent_store.state(agent_store.get(host))
     except exception.AgentNotFound:
         state = None
     is_unknown = found is None and state is None and not rows

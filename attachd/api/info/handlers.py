@@ -7,8 +7,7 @@ from typing import Any, Final, NamedTuple, TypedDict
 
 from attachd import exception
 from attachd.api import microversions as mv
-from attachd.api import policy as rules
-from attachd.api import scheduler, validation
+from attachd.api import policy_rules, scheduler, validation
 from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.info import policy
 from attachd.api.quotas import view as quota_view
@@ -176,6 +175,6 @@ def limits(ctx: RequestContext, query: Query, version: mv.Version) -> Body:
     allowed = quota_view.effective(LIMITED, quotas.project_limits(project))
     absolute = absolute_limits(allowed)
     target = {"project_id": ctx.project_id, "user_id": ctx.user_id}
-    if rules.allows(ctx, policy.USED_LIMITS, target):
+    if policy_rules.allows(ctx, policy.USED_LIMITS, target):
         absolute |= used_limits(quotas.usage(project))
     return {"limits": {"rate": [], "absolute": absolute}}

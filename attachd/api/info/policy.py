@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policy of extensions, availability zones and limits."""
 
-from attachd.api import policy
+from attachd.api import policy_rules
 
 LIMITS = "volume:limits_get"
 USED_LIMITS = "limits_extension:used_limits"
@@ -9,14 +9,20 @@ EXTENSIONS = "volume:extensions_get"
 ZONES = "volume:availability_zone_list"
 
 RULES = [
-    policy.rule(LIMITS, policy.ALLOW_ALL, "Show the limits of a project.", "GET /limits"),
-    policy.rule(USED_LIMITS, policy.READER, "Show the usage among the limits.", "GET /limits"),
-    policy.rule(
+    policy_rules.rule(
+        LIMITS, policy_rules.ALLOW_ALL, "Show the limits of a project.", "GET /limits"
+    ),
+    policy_rules.rule(
+        USED_LIMITS, policy_rules.READER, "Show the usage among the limits.", "GET /limits"
+    ),
+    policy_rules.rule(
         EXTENSIONS,
-        policy.ALLOW_ALL,
+        policy_rules.ALLOW_ALL,
         "List the extensions of the API.",
         "GET /extensions",
         "GET /extensions/{alias}",
     ),
-    policy.rule(ZONES, policy.READER, "List the availability zones.", "GET /os-availability-zone"),
+    policy_rules.rule(
+        ZONES, policy_rules.READER, "List the availability zones.", "GET /os-availability-zone"
+    ),
 ]

@@ -10,8 +10,7 @@ import webob
 from attachd.api import detach_guard, override
 from attachd.api.endpoint import EndpointDoc
 from attachd.context import RequestContext
-from attachd.db.attachments import legacy
-from attachd.db.attachments import rows as attachment_rows
+from attachd.db.attachments import attachment_rows, legacy
 from attachd.db.row_types import AttachmentRow
 from attachd.objects import Volume
 from attachd.states import AttachmentKind, AttachmentState

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policy rules of the actions that attach volumes."""
 
-from attachd.api import policy
+from attachd.api import policy_rules
 
 _PREFIX = "volume_extension:volume_actions:"
 
@@ -18,57 +18,57 @@ FORCE_DETACH = "volume_extension:volume_admin_actions:force_detach"
 _ACTION = "POST /volumes/{volume_id}/action"
 
 RULES = [
-    policy.rule(
+    policy_rules.rule(
         RESERVE,
-        policy.MEMBER,
+        policy_rules.MEMBER,
         "Reserve a volume that is about to be attached.",
         f"{_ACTION} (os-reserve)",
     ),
-    policy.rule(
+    policy_rules.rule(
         UNRESERVE,
-        policy.MEMBER,
+        policy_rules.MEMBER,
         "Release a volume that was reserved.",
         f"{_ACTION} (os-unreserve)",
     ),
-    policy.rule(
+    policy_rules.rule(
         BEGIN_DETACHING,
-        policy.MEMBER,
+        policy_rules.MEMBER,
         "Mark a volume as detaching.",
         f"{_ACTION} (os-begin_detaching)",
     ),
-    policy.rule(
+    policy_rules.rule(
         ROLL_DETACHING,
-        policy.MEMBER,
+        policy_rules.MEMBER,
         "Undo the mark that a volume is detaching.",
         f"{_ACTION} (os-roll_detaching)",
     ),
-    policy.rule(
+    policy_rules.rule(
         INITIALIZE,
-        policy.MEMBER,
+        policy_rules.MEMBER,
         "Connect a host to a volume. The answer includes the secrets of the connection.",
         f"{_ACTION} (os-initialize_connection)",
     ),
-    policy.rule(
+    policy_rules.rule(
         TERMINATE,
-        policy.MEMBER,
+        policy_rules.MEMBER,
         "Remove a host's access to a volume.",
         f"{_ACTION} (os-terminate_connection)",
     ),
-    policy.rule(
+    policy_rules.rule(
         ATTACH,
-        policy.MEMBER,
+        policy_rules.MEMBER,
         "Report that a volume is attached to a server or a host.",
         f"{_ACTION} (os-attach)",
     ),
-    policy.rule(
+    policy_rules.rule(
         DETACH,
-        policy.MEMBER,
+        policy_rules.MEMBER,
         "Detach a volume, and close its remaining connections.",
         f"{_ACTION} (os-detach)",
     ),
-    policy.rule(
+    policy_rules.rule(
         FORCE_DETACH,
-        policy.ADMIN,
+        policy_rules.ADMIN,
         "Detach a volume in any state of its attachment.",
         f"{_ACTION} (os-force_detach)",
     ),

@@ -6,7 +6,7 @@ import datetime
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, NotRequired, TypedDict, cast
 
-from attachd.api import filters, paging
+from attachd.api import filter_register, paging
 from attachd.api import microversions as mv
 from attachd.api.endpoint import EndpointDoc, Link, Links, endpoint
 from attachd.api.messages import policy
@@ -68,7 +68,11 @@ class _Owner(NamedTuple):
 
 _DOC: Final = EndpointDoc(
     {"messages": list[Message], "messages_links": NotRequired[list[Link]]},
-    {**paging.PAGE_PARAMETERS, **paging.ALL_PROJECTS_PARAMETER, **filters.MESSAGE.parameters},
+    {
+        **paging.PAGE_PARAMETERS,
+        **paging.ALL_PROJECTS_PARAMETER,
+        **filter_register.MESSAGE.parameters,
+    },
 )
 
 
@@ -79,7 +83,7 @@ def index(
     """List a page of messages; before 3.5 all parameters are ignored."""
     asked = query if version >= mv.MESSAGES_PAGINATION else {}
     page_request = paging.read(asked, SORT_KEYS)
-    found: Body = filters.requested(ctx, filters.MESSAGE, asked, version)
+    found: Body = filter_register.requested(ctx, filter_register.MESSAGE, asked, version)
     project = paging.project(ctx, asked)
     if project is not None and not (ctx.is_admin and "project_id" in found):
         found["project_id"] = project

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policy of messages to users."""
 
-from attachd.api import policy
+from attachd.api import policy_rules
 
 GET = "message:get"
 GET_ALL = "message:get_all"
@@ -10,7 +10,9 @@ DELETE = "message:delete"
 _ITEM = "/messages/{message_id}"
 
 RULES = [
-    policy.rule(GET_ALL, policy.READER, "List messages to users.", "GET /messages"),
-    policy.rule(GET, policy.READER, "Show a message to users.", f"GET {_ITEM}"),
-    policy.rule(DELETE, policy.MEMBER, "Delete a message to users.", f"DELETE {_ITEM}"),
+    policy_rules.rule(GET_ALL, policy_rules.READER, "List messages to users.", "GET /messages"),
+    policy_rules.rule(GET, policy_rules.READER, "Show a message to users.", f"GET {_ITEM}"),
+    policy_rules.rule(
+        DELETE, policy_rules.MEMBER, "Delete a message to users.", f"DELETE {_ITEM}"
+    ),
 ]

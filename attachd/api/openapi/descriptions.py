@@ -8,7 +8,7 @@ import re
 from typing import NamedTuple
 
 from attachd.api import microversions as mv
-from attachd.api import policy
+from attachd.api import policy_rules
 from attachd.api.endpoint import Endpoint
 
 _FIELD = re.compile(r"^:\w+[^:]*: ", re.MULTILINE)
@@ -53,7 +53,7 @@ def _rules_of(route: Endpoint) -> list[str]:
 def _rules() -> Mapping[str, Mapping[str, str]]:
     """Return the rules and their descriptions by operation."""
     rules: dict[str, dict[str, str]] = {}
-    for rule in policy.list_rules():
+    for rule in policy_rules.list_rules():
         for operation in getattr(rule, "operations", ()):
             path = operation["path"].removeprefix("/v3/{project_id}")
             described = rules.setdefault(f"{operation['method']} {path}", {})

@@ -16,8 +16,7 @@ from attachd.api import microversions as mv
 from attachd.api import paging, validation
 from attachd.api.endpoint import EndpointDoc, Link, Links, endpoint
 from attachd.api.qos_specs import policy, schema, view
-from attachd.db.types import qos_specs
-from attachd.db.types import store as types
+from attachd.db.types import qos_specs, type_store
 
 LOG = log.getLogger(__name__)
 
@@ -140,7 +139,7 @@ def disassociate(qos_specs_id: str, query: Query) -> None:
     """Remove the QoS specs from a volume type, if it has them."""
     type_id = _type_id(query)
     qos_specs.get(qos_specs_id)
-    types.get(type_id)
+    type_store.get(type_id)
     qos_specs.disassociate(qos_specs_id, type_id)
 
 

@@ -13,7 +13,7 @@ from attachd.api.endpoint import endpoint
 from attachd.api.quotas import policy, schema, view
 from attachd.context import RequestContext
 from attachd.db import quotas
-from attachd.db.types import store as types
+from attachd.db.types import type_store
 
 ITEM = "/os-quota-sets/{target_project_id}"
 
@@ -92,8 +92,8 @@ def _check_project_id(project_id: str) -> None:
 
 def _resource_names(ctx: RequestContext, project_id: str) -> list[str]:
     """Return what is limited; users see the private types of their own project only."""
-    known: types.Filters = {} if ctx.is_admin else {"known_to": project_id}
-    return view.resource_names(ctx, types.list_names(known))
+    known: type_store.Filters = {} if ctx.is_admin else {"known_to": project_id}
+    return view.resource_names(ctx, type_store.list_names(known))
 
 
 def _limits(ctx: RequestContext, project_id: str) -> dict[str, int]:
@@ -112,7 +112,7 @@ def show_class(ctx: RequestContext, class_name: str) -> Body:
 @endpoint("PUT", CLASS, policy=policy.UPDATE_CLASS, body=schema.UPDATE_CLASS, doc=view.CLASS_DOC)
 def update_class(ctx: RequestContext, class_name: str, body: Body) -> Body:
     """Set some of the quotas of a class; the class exists from then on."""
-    known = view.resource_names(ctx, types.list_names({}))
+    known = view.resource_names(ctx, type_store.list_names({}))
     requested = requested_limits(body["quota_class_set"], "quota class set", known)
     quotas.set_class_limits(class_name, requested)
     return {"quota_class_set": _class_limits(ctx, class_name)}
@@ -121,7 +121,9 @@ def update_class(ctx: RequestContext, class_name: str, body: Body) -> Body:
 def _class_limits(ctx: RequestContext, class_name: str) -> dict[str, int]:
     of_all = quotas.class_limits(quotas.DEFAULT_CLASS)
     return view.effective(
-        view.resource_names(ctx, types.list_names({})), of_all, quotas.class_limits(class_name)
+        view.resource_names(ctx, type_store.list_names({})),
+        of_all,
+        quotas.class_limits(class_name),
     )
 
 

@@ -4,7 +4,7 @@
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
-from attachd.api import filters, validation
+from attachd.api import filter_register, validation
 from attachd.api import microversions as mv
 from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.resource_filters import policy
@@ -31,8 +31,8 @@ def index(query: Mapping[str, str]) -> dict[str, Any]:
     selected = query.get("resource")
     return {
         "resource_filters": [
-            {"resource": name, "filters": list(filters.for_members(resource))}
-            for name, resource in filters.RESOURCES.items()
+            {"resource": name, "filters": list(filter_register.for_members(resource))}
+            for name, resource in filter_register.RESOURCES.items()
             if selected in {None, "", name}
         ]
     }

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
 from attachd import exception
-from attachd.api import filters, scheduler, validation
+from attachd.api import filter_register, scheduler, validation
 from attachd.api import microversions as mv
 from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.services import binaries, policy, view
@@ -184,7 +184,7 @@ _POOLS_DOC = EndpointDoc(
     {"pools": list[view.Pool]},
     {
         "detail": validation.query_flag("With capabilities and capacity."),
-        **filters.POOL.parameters,
+        **filter_register.POOL.parameters,
     },
 )
 
@@ -213,7 +213,7 @@ def _filtered(
     ctx: RequestContext, rows: list[ServiceRow], query: Query, version: mv.Version
 ) -> list[ServiceRow]:
     plain = {name: text for name, text in query.items() if name != "detail"}
-    asked = filters.requested(ctx, filters.POOL, plain, version)
+    asked = filter_register.requested(ctx, filter_register.POOL, plain, version)
     if name := asked.get("name"):
         rows = [row for row in rows if view.pool(row)["name"] == name]
     conditions = asked.get("volume_type")

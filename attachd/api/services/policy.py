@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policy of services and backends."""
 
-from attachd.api import policy
+from attachd.api import policy_rules
 
 GET_ALL = "volume_extension:services:index"
 UPDATE = "volume_extension:services:update"
@@ -12,10 +12,10 @@ THAW = "volume:thaw_host"
 FAILOVER = "volume:failover_host"
 
 RULES = [
-    policy.rule(GET_ALL, policy.ADMIN, "List services.", "GET /os-services"),
-    policy.rule(
+    policy_rules.rule(GET_ALL, policy_rules.ADMIN, "List services.", "GET /os-services"),
+    policy_rules.rule(
         UPDATE,
-        policy.ADMIN,
+        policy_rules.ADMIN,
         "Change a service: enable, disable, freeze or thaw it, set and read its log levels.",
         "PUT /os-services/enable",
         "PUT /os-services/disable",
@@ -27,26 +27,29 @@ RULES = [
         "PUT /os-services/set-log",
         "PUT /os-services/get-log",
     ),
-    policy.rule(
+    policy_rules.rule(
         FREEZE,
-        policy.ADMIN,
+        policy_rules.ADMIN,
         "Freeze a backend: it creates, deletes and extends no volumes.",
         "PUT /os-services/freeze",
     ),
-    policy.rule(THAW, policy.ADMIN, "Thaw a frozen backend.", "PUT /os-services/thaw"),
-    policy.rule(
+    policy_rules.rule(THAW, policy_rules.ADMIN, "Thaw a frozen backend.", "PUT /os-services/thaw"),
+    policy_rules.rule(
         FAILOVER,
-        policy.ADMIN,
+        policy_rules.ADMIN,
         "Fail over to another backend; always refused, because no backend replicates.",
         "PUT /os-services/failover_host",
         "PUT /os-services/failover",
     ),
-    policy.rule(
-        GET_POOLS, policy.ADMIN, "List the pools of backends.", "GET /scheduler-stats/get_pools"
+    policy_rules.rule(
+        GET_POOLS,
+        policy_rules.ADMIN,
+        "List the pools of backends.",
+        "GET /scheduler-stats/get_pools",
     ),
-    policy.rule(
+    policy_rules.rule(
         CAPABILITIES,
-        policy.ADMIN,
+        policy_rules.ADMIN,
         "Show the capabilities of a backend.",
         "GET /capabilities/{host}",
     ),

@@ -7,7 +7,7 @@ from attachd import exception, notifications
 from attachd.api.endpoint import EndpointDoc, action, endpoint
 from attachd.api.types import lookup, policy, schema
 from attachd.context import RequestContext
-from attachd.db.types import store as types
+from attachd.db.types import type_store
 
 ACTION = "/types/{type_id}/action"
 
@@ -35,7 +35,7 @@ def index(ctx: RequestContext, type_id: str) -> Body:
     return {
         "volume_type_access": [
             {"volume_type_id": row["id"], "project_id": project}
-            for project in types.list_access(row["id"])
+            for project in type_store.list_access(row["id"])
         ]
     }
 
@@ -50,7 +50,7 @@ def index(ctx: RequestContext, type_id: str) -> Body:
 def add_access(ctx: RequestContext, type_id: str, body: Body) -> None:
     """Give a project access."""
     private_id = _get_private_id(ctx, type_id)
-    types.add_access(private_id, body["project"])
+    type_store.add_access(private_id, body["project"])
     notifications.type_access("add", private_id, body["project"])
 
 
@@ -58,7 +58,7 @@ def add_access(ctx: RequestContext, type_id: str, body: Body) -> None:
 def remove_access(ctx: RequestContext, type_id: str, body: Body) -> None:
     """Remove a project's access; its volumes of the type stay."""
     private_id = _get_private_id(ctx, type_id)
-    types.remove_access(private_id, body["project"])
+    type_store.remove_access(private_id, body["project"])
     notifications.type_access("remove", private_id, body["project"])
 
 

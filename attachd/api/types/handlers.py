@@ -6,13 +6,13 @@ from types import MappingProxyType
 from typing import Any, Final, NotRequired, cast
 
 from attachd import exception, notifications
-from attachd.api import filters, paging, validation
+from attachd.api import filter_register, paging, validation
 from attachd.api import microversions as mv
 from attachd.api.endpoint import EndpointDoc, Link, Links, endpoint
 from attachd.api.types import lookup, policy, schema, view
 from attachd.context import RequestContext
 from attachd.db.row_types import VolumeTypeRow
-from attachd.db.types import store as types
+from attachd.db.types import type_store
 
 ITEM = "/types/{type_id}"
 DEFAULT: Final = "default"
@@ -53,7 +53,7 @@ def create(ctx: RequestContext, body: Body) -> Body:
     }
     schema.check_specs(values["extra_specs"])
     with notifications.failures_of_type("create", name=requested["name"]):
-        row = types.create(values)
+        row = type_store.create(values)
     notifications.volume_type("create", row)
     return {"volume_type": view.created(row, view.Viewer.from_context(ctx))}
 
@@ -75,8 +75,8 @@ def update(ctx: RequestContext, type_id: str, body: Body) -> Body:
             reason="Specify volume type name, description, is_public or a combination thereof."
         )
     with notifications.failures_of_type("update", type_id, values.get("name")):
-        types.update(type_id, values)
-        row = types.get(type_id)
+        type_store.update(type_id, values)
+        row = type_store.get(type_id)
     notifications.volume_type("update", row)
     return {"volume_type": view.updated(row, view.Viewer.from_context(ctx))}
 
@@ -88,11 +88,11 @@ def delete(ctx: RequestContext, type_id: str) -> None:
         row = lookup.get(ctx, type_id)
         if lookup.is_configured_default(row):
             raise exception.TypeIsDefault(volume_type_id=type_id)
-        types.delete(type_id)
+        type_store.delete(type_id)
     notifications.volume_type("delete", row)
 
 
-SORT_KEYS: Final = MappingProxyType({name: name for name in types.SORTABLE})
+SORT_KEYS: Final = MappingProxyType({name: name for name in type_store.SORTABLE})
 Query = Mapping[str, str]
 
 _LIST_DOC: Final = EndpointDoc(
@@ -101,7 +101,7 @@ _LIST_DOC: Final = EndpointDoc(
         "volume_type_links": NotRequired[list[Link]],
         "volume_types_links": NotRequired[list[Link]],
     },
-    {**paging.PAGE_PARAMETERS, **filters.TYPE.parameters},
+    {**paging.PAGE_PARAMETERS, **filter_register.TYPE.parameters},
 )
 
 
@@ -111,8 +111,10 @@ def index(ctx: RequestContext, query: Query, version: mv.Version, links: Links) 
     page = paging.read(query, SORT_KEYS)
     # This list ignored unknown filters in more versions than others.
     strict = version if version >= mv.SUPPORT_VOLUME_TYPE_FILTER else mv.BASE
-    matching = parse_filters(ctx, filters.requested(ctx, filters.TYPE, query, strict), version)
-    rows = [] if matching is None else types.page(matching, page)
+    matching = parse_filters(
+        ctx, filter_register.requested(ctx, filter_register.TYPE, query, strict), version
+    )
+    rows = [] if matching is None else type_store.page(matching, page)
     viewer = view.Viewer.from_context(ctx)
     answer: Body = {"volume_types": [view.detail(row, viewer) for row in rows]}
     if more := paging.next_link(links, "/types", query, page, rows):
@@ -123,7 +125,7 @@ def index(ctx: RequestContext, query: Query, version: mv.Version, links: Links) 
 
 def parse_filters(
     ctx: RequestContext, requested: Query, version: mv.Version
-) -> types.Filters | None:
+) -> type_store.Filters | None:
     """Return the filters of a request in terms of the database.
 
     :param requested: of filters.TYPE
@@ -140,7 +142,7 @@ def parse_filters(
         if not view.sees_sensitive_specs(ctx) and specs.keys() - view.VISIBLE_SPECS:
             return None
         found["extra_specs"] = specs
-    return cast("types.Filters", found | _visibility(ctx, requested.get("is_public", "true")))
+    return cast("type_store.Filters", found | _visibility(ctx, requested.get("is_public", "true")))
 
 
 def _visibility(ctx: RequestContext, text: str) -> dict[str, Any]:

@@ -8,8 +8,7 @@ from attachd import exception
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db.row_types import VolumeTypeRow
-from attachd.db.types import default_types
-from attachd.db.types import store as types
+from attachd.db.types import default_types, type_store
 
 LOG = log.getLogger(__name__)
 
@@ -19,7 +18,7 @@ def get(ctx: RequestContext, type_id: str) -> VolumeTypeRow:
 
     :raises VolumeTypeNotFound: there is none, or it is private and not accessible to the project
     """
-    return types.get(type_id, _visible_to(ctx))
+    return type_store.get(type_id, _visible_to(ctx))
 
 
 def get_by_id_or_name(ctx: RequestContext, name_or_id: str) -> VolumeTypeRow:
@@ -31,9 +30,9 @@ def get_by_id_or_name(ctx: RequestContext, name_or_id: str) -> VolumeTypeRow:
         try:
             return get(ctx, name_or_id)
         except exception.VolumeTypeNotFound:
-            return types.get_by_name(name_or_id, _visible_to(ctx))
+            return type_store.get_by_name(name_or_id, _visible_to(ctx))
     try:
-        return types.get_by_name(name_or_id, _visible_to(ctx))
+        return type_store.get_by_name(name_or_id, _visible_to(ctx))
     except exception.VolumeTypeNotFound:
         raise exception.VolumeTypeNotFound(
             f"Volume type with name {name_or_id} could not be found."
@@ -60,7 +59,7 @@ def configured_default() -> VolumeTypeRow | None:
     if not name:
         return None
     try:
-        return types.get_by_name(name)
+        return type_store.get_by_name(name)
     except exception.VolumeTypeNotFound:
         raise exception.DefaultTypeMissing(name=name) from None
 

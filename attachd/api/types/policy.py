@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policy rules of volume types: their extra specs, access and encryption, and default types."""
 
-from attachd.api import policy
+from attachd.api import policy_rules
 
 CREATE = "volume_extension:type_create"
 UPDATE = "volume_extension:type_update"
@@ -39,89 +39,94 @@ _SHOWN = ("GET /types", f"GET {_ITEM}")
 _DEFAULT = "/default-types/{default_project_id}"
 
 RULES = [
-    policy.rule(CREATE, policy.ADMIN, "Create a volume type.", "POST /types"),
-    policy.rule(UPDATE, policy.ADMIN, "Change a volume type.", f"PUT {_ITEM}"),
-    policy.rule(DELETE, policy.ADMIN, "Delete a volume type.", f"DELETE {_ITEM}"),
-    policy.rule(GET, policy.READER, "Show a volume type.", f"GET {_ITEM}"),
-    policy.rule(GET_ALL, policy.READER, "List volume types.", "GET /types"),
-    policy.rule(SEE_SPECS, policy.READER, "See extra specs in volume types.", *_SHOWN),
-    policy.rule(SEE_QOS, policy.ADMIN, "See qos_specs_id in volume types.", *_SHOWN),
-    policy.rule(LIST_SPECS, policy.READER, "List a type's extra specs.", f"GET {_SPECS}"),
-    policy.rule(GET_SPEC, policy.READER, "Show an extra spec.", f"GET {_SPEC}"),
-    policy.rule(CREATE_SPECS, policy.ADMIN, "Set extra specs.", f"POST {_SPECS}"),
-    policy.rule(UPDATE_SPEC, policy.ADMIN, "Change an extra spec.", f"PUT {_SPEC}"),
-    policy.rule(DELETE_SPEC, policy.ADMIN, "Remove an extra spec.", f"DELETE {_SPEC}"),
-    policy.rule(
+    policy_rules.rule(CREATE, policy_rules.ADMIN, "Create a volume type.", "POST /types"),
+    policy_rules.rule(UPDATE, policy_rules.ADMIN, "Change a volume type.", f"PUT {_ITEM}"),
+    policy_rules.rule(DELETE, policy_rules.ADMIN, "Delete a volume type.", f"DELETE {_ITEM}"),
+    policy_rules.rule(GET, policy_rules.READER, "Show a volume type.", f"GET {_ITEM}"),
+    policy_rules.rule(GET_ALL, policy_rules.READER, "List volume types.", "GET /types"),
+    policy_rules.rule(SEE_SPECS, policy_rules.READER, "See extra specs in volume types.", *_SHOWN),
+    policy_rules.rule(SEE_QOS, policy_rules.ADMIN, "See qos_specs_id in volume types.", *_SHOWN),
+    policy_rules.rule(
+        LIST_SPECS, policy_rules.READER, "List a type's extra specs.", f"GET {_SPECS}"
+    ),
+    policy_rules.rule(GET_SPEC, policy_rules.READER, "Show an extra spec.", f"GET {_SPEC}"),
+    policy_rules.rule(CREATE_SPECS, policy_rules.ADMIN, "Set extra specs.", f"POST {_SPECS}"),
+    policy_rules.rule(UPDATE_SPEC, policy_rules.ADMIN, "Change an extra spec.", f"PUT {_SPEC}"),
+    policy_rules.rule(DELETE_SPEC, policy_rules.ADMIN, "Remove an extra spec.", f"DELETE {_SPEC}"),
+    policy_rules.rule(
         READ_SENSITIVE,
-        policy.ADMIN,
+        policy_rules.ADMIN,
         "See also the extra specs that describe how the storage is built.",
         *_SHOWN,
         f"GET {_SPECS}",
         f"GET {_SPEC}",
     ),
-    policy.rule(
+    policy_rules.rule(
         SEE_ACCESS,
-        policy.MEMBER,
+        policy_rules.MEMBER,
         "See os-volume-type-access:is_public in volume types.",
         *_SHOWN,
         "POST /types",
     ),
-    policy.rule(
+    policy_rules.rule(
         LIST_ACCESS,
-        policy.ADMIN,
+        policy_rules.ADMIN,
         "List the projects that may use a private volume type.",
         f"GET {_ITEM}/os-volume-type-access",
     ),
-    policy.rule(
+    policy_rules.rule(
         ADD_ACCESS,
-        policy.ADMIN,
+        policy_rules.ADMIN,
         "Give a project access to a private volume type.",
         f"{_ACTION} (addProjectAccess)",
     ),
-    policy.rule(
+    policy_rules.rule(
         REMOVE_ACCESS,
-        policy.ADMIN,
+        policy_rules.ADMIN,
         "Remove a project's access to a private volume type.",
         f"{_ACTION} (removeProjectAccess)",
     ),
-    policy.rule(
+    policy_rules.rule(
         GET_ENCRYPTION,
-        policy.ADMIN,
+        policy_rules.ADMIN,
         "See how volumes of a type are encrypted.",
         f"GET {_ENCRYPTION}",
         f"GET {_ENCRYPTION_KEY}",
     ),
-    policy.rule(
+    policy_rules.rule(
         CREATE_ENCRYPTION,
-        policy.ADMIN,
+        policy_rules.ADMIN,
         "Ask for volumes of a type to be encrypted.",
         f"POST {_ENCRYPTION}",
     ),
-    policy.rule(
+    policy_rules.rule(
         UPDATE_ENCRYPTION,
-        policy.ADMIN,
+        policy_rules.ADMIN,
         "Ask for another encryption of a type.",
         f"PUT {_ENCRYPTION_KEY}",
     ),
-    policy.rule(
+    policy_rules.rule(
         DELETE_ENCRYPTION,
-        policy.ADMIN,
+        policy_rules.ADMIN,
         "Ask for volumes of a type not to be encrypted.",
         f"DELETE {_ENCRYPTION_KEY}",
     ),
-    policy.rule(
-        SET_DEFAULT, policy.ADMIN, "Set a project's default volume type.", f"PUT {_DEFAULT}"
+    policy_rules.rule(
+        SET_DEFAULT, policy_rules.ADMIN, "Set a project's default volume type.", f"PUT {_DEFAULT}"
     ),
-    policy.rule(
-        GET_DEFAULT, policy.ADMIN, "Show a project's default volume type.", f"GET {_DEFAULT}"
+    policy_rules.rule(
+        GET_DEFAULT, policy_rules.ADMIN, "Show a project's default volume type.", f"GET {_DEFAULT}"
     ),
-    policy.rule(
+    policy_rules.rule(
         LIST_DEFAULTS,
-        policy.ADMIN,
+        policy_rules.ADMIN,
         "List the default volume types of projects.",
         "GET /default-types",
     ),
-    policy.rule(
-        UNSET_DEFAULT, policy.ADMIN, "Unset a project's default volume type.", f"DELETE {_DEFAULT}"
+    policy_rules.rule(
+        UNSET_DEFAULT,
+        policy_rules.ADMIN,
+        "Unset a project's default volume type.",
+        f"DELETE {_DEFAULT}",
     ),
 ]

@@ -11,7 +11,7 @@ from attachd import exception, notifications
 from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.types import lookup, policy, schema, view
 from attachd.context import RequestContext
-from attachd.db.types import store as types
+from attachd.db.types import type_store
 
 SPECS = "/types/{type_id}/extra_specs"
 SPEC = f"{SPECS}/{{key}}"
@@ -42,7 +42,7 @@ def create(ctx: RequestContext, type_id: str, body: Body) -> Body:
     """Set some extra specs and keep the others."""
     schema.check_specs(body["extra_specs"])
     row = lookup.get(ctx, type_id)
-    types.merge_specs(type_id, body["extra_specs"])
+    type_store.merge_specs(type_id, body["extra_specs"])
     notifications.type_specs("create", row, specs=body["extra_specs"])
     return {"extra_specs": body["extra_specs"]}
 
@@ -54,7 +54,7 @@ def update(ctx: RequestContext, type_id: str, key: str, body: Body) -> Body:
         raise exception.BadRequest(reason="Request body and URI mismatch")
     schema.check_specs(body)
     row = lookup.get(ctx, type_id)
-    types.merge_specs(type_id, body)
+    type_store.merge_specs(type_id, body)
     notifications.type_specs("update", row, id=key)
     return body
 
@@ -63,5 +63,5 @@ def update(ctx: RequestContext, type_id: str, key: str, body: Body) -> Body:
 def delete(ctx: RequestContext, type_id: str, key: str) -> None:
     """Remove one extra spec."""
     row = lookup.get(ctx, type_id)
-    types.delete_spec(type_id, key)
+    type_store.delete_spec(type_id, key)
     notifications.type_specs("delete", row, id=key)

@@ -4,7 +4,7 @@
 import dataclasses
 from typing import Any, Final, NotRequired, Self, TypedDict
 
-from attachd.api import policy as rules
+from attachd.api import policy_rules
 from attachd.api.endpoint import EndpointDoc
 from attachd.api.types import policy
 from attachd.context import RequestContext
@@ -58,17 +58,17 @@ class Viewer:
         """Ask policy once, for all types of an answer."""
         target = {"project_id": ctx.project_id, "user_id": ctx.user_id}
         return cls(
-            specs=rules.allows(ctx, policy.SEE_SPECS, target),
+            specs=policy_rules.allows(ctx, policy.SEE_SPECS, target),
             all_specs=sees_sensitive_specs(ctx),
-            qos=rules.allows(ctx, policy.SEE_QOS, target),
-            access=rules.allows(ctx, policy.SEE_ACCESS, target),
+            qos=policy_rules.allows(ctx, policy.SEE_QOS, target),
+            access=policy_rules.allows(ctx, policy.SEE_ACCESS, target),
         )
 
 
 def sees_sensitive_specs(ctx: RequestContext) -> bool:
     """Return whether the caller may see all extra specs."""
     target = {"project_id": ctx.project_id, "user_id": ctx.user_id}
-    return rules.allows(ctx, policy.READ_SENSITIVE, target)
+    return policy_rules.allows(ctx, policy.READ_SENSITIVE, target)
 
 
 def detail(row: VolumeTypeRow, viewer: Viewer) -> dict[str, Any]:

@@ -22,15 +22,12 @@ from attachd.api import override, scheduler, validation
 from attachd.api.endpoint import EndpointDoc, action
 from attachd.api.types import lookup
 from attachd.api.volumes import backend_calls, create_params, load, notify, policy, schema
-from attachd.api.volumes import force_delete as forced
+from attachd.api.volumes import force_delete as volume_force_delete
 from attachd.context import RequestContext
 from attachd.db.attachments import legacy
 from attachd.db.row_types import VolumeTypeRow
-from attachd.db.types import qos_specs
-from attachd.db.types import store as types
-from attachd.db.volumes import metadata as volume_metadata
-from attachd.db.volumes import store as volumes
-from attachd.db.volumes import updates as volume_updates
+from attachd.db.types import qos_specs, type_store
+from attachd.db.volumes import volume_metadata, volume_store, volume_updates
 from attachd.objects import Volume
 from attachd.rpc import manager_api
 
@@ -41,7 +38,8 @@ PATH = "/volumes/{volume_id}/action"
 _ALLOWED_VALUES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
         # A manager sets the states of its pending work.
-        "status": frozenset(volumes.RESET_STATES) - {"deleting", "error_deleting", "detaching"},
+        "status": frozenset(volume_store.RESET_STATES)
+        - {"deleting", "error_deleting", "detaching"},
         "attach_status": frozenset({"attached", "detached"}),
         "migration_status": frozenset({"none"}),
     }
@@ -101,12 +99,12 @@ def reset_status(
             _check_exports(ctx, volume, claims)
     with notify.change(volume, "reset_status"):
         if claims.get("status") == "attaching" and volume.status == "available":
-            volumes.reset(
+            volume_store.reset(
                 volume.id, None, claims.get("attach_status")
             )  # a hold contradicts nothing
             # The status "attaching" without an attachment is that of a hold, as of os-reserve.
             legacy.reserve(volume.id, volume.project_id, ctx.user_id)
-        volumes.reset(volume.id, claims.get("status"), claims.get("attach_status"))
+        volume_store.reset(volume.id, claims.get("status"), claims.get("attach_status"))
 
 
 def _check_exports(ctx: RequestContext, volume: Volume, claims: Mapping[str, str]) -> None:
@@ -143,7 +141,7 @@ def _check_exports(ctx: RequestContext, volume: Volume, claims: Mapping[str, str
 )
 def force_delete(ctx: RequestContext, volume_id: str, request: webob.Request) -> None:
     """Delete a volume by force; the value under the action's name is ignored."""
-    forced.delete(ctx, load.get(ctx, volume_id, policy.FORCE_DELETE_ACTION), request)
+    volume_force_delete.delete(ctx, load.get(ctx, volume_id, policy.FORCE_DELETE_ACTION), request)
 
 
 @action(
@@ -156,7 +154,9 @@ def force_delete(ctx: RequestContext, volume_id: str, request: webob.Request) ->
 def set_bootable(ctx: RequestContext, volume_id: str, body: Mapping[str, Any]) -> None:
     """Record whether servers may boot from a volume."""
     volume = load.get_writable(ctx, volume_id, policy.UPDATE)
-    volumes.update(volume.id, {"bootable": validation.parse_bool("bootable", body["bootable"])})
+    volume_store.update(
+        volume.id, {"bootable": validation.parse_bool("bootable", body["bootable"])}
+    )
 
 
 @action(PATH, "os-update_readonly_flag", policy=policy.UPDATE_READONLY, body=schema.READONLY)
@@ -244,7 +244,7 @@ def extend(
     if volume.status == "in-use":
         ctx.authorize(policy.EXTEND_ATTACHED, volume)
     if volume.volume_type_id:
-        create_params.check_size(types.get(volume.volume_type_id), size)
+        create_params.check_size(type_store.get(volume.volume_type_id), size)
     try:
         backend_calls.extend(ctx, volume, size)
     except exception.InvalidTransition as error:
@@ -340,12 +340,12 @@ def check_retype(volume: Volume, volume_type: VolumeTypeRow) -> RetypeResult:
 def _sharing(volume: Volume) -> multiattach.MultiattachSpec:
     if volume.volume_type_id is None:
         return multiattach.MultiattachSpec()
-    return multiattach.parse(types.get(volume.volume_type_id)["extra_specs"])
+    return multiattach.parse(type_store.get(volume.volume_type_id)["extra_specs"])
 
 
 def _front_end_qos(type_id: str | None) -> str | None:
     """Return the id of a type's QoS specs if hosts apply them, else None."""
-    specs_id: str | None = types.get(type_id)["qos_specs_id"] if type_id else None
+    specs_id: str | None = type_store.get(type_id)["qos_specs_id"] if type_id else None
     if specs_id is None or qos_specs.get(specs_id)["consumer"] not in _AT_THE_HOST:
         return None
     return specs_id

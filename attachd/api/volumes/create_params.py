@@ -16,7 +16,7 @@ from attachd.api.volumes import backend_calls, load, policy, schema
 from attachd.context import RequestContext
 from attachd.db import quotas
 from attachd.db.row_types import VolumeTypeRow
-from attachd.db.types import store as types
+from attachd.db.types import type_store
 from attachd.db.volumes import clone_source
 from attachd.objects import Volume
 
@@ -128,7 +128,7 @@ def requested_type(
     if source is None:
         return lookup.default(ctx)
     # The source's type applies even if it has become private since.
-    return types.get(source.volume_type_id) if source.volume_type_id else None
+    return type_store.get(source.volume_type_id) if source.volume_type_id else None
 
 
 def requested_size(requested: CreateRequest, source: Volume | None) -> int:

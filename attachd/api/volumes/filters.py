@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters of lists of volumes; api/filters.py registers them."""
+"""Filters of lists of volumes; api/filter_register.py registers them."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, cast
 
 from attachd import exception
-from attachd.api import filters as register
+from attachd.api import filter_register, paging, validation
 from attachd.api import microversions as mv
-from attachd.api import paging, validation
 from attachd.context import RequestContext
-from attachd.db.volumes.queries import Filters
+from attachd.db.volumes.volume_queries import Filters
 
 _IMAGE: Final = "glance_metadata"
 """Known since 3.4; since 3.31, when filters are checked, as the register allows."""
@@ -27,7 +26,7 @@ _NOT_BOOTABLE: Final = frozenset({"false", "False", "FALSE"})
 QUERY_PARAMETERS: Final = {
     **paging.PAGE_PARAMETERS,
     **paging.ALL_PROJECTS_PARAMETER,
-    **register.VOLUME.parameters,
+    **filter_register.VOLUME.parameters,
 }
 """Schemas of the query parameters of a list."""
 
@@ -54,7 +53,7 @@ def parse(ctx: RequestContext, query: Mapping[str, str], version: mv.Version) ->
         if name.endswith("~"):
             filters.setdefault("like", {})[name[:-1]] = text
         elif name in {"created_at", "updated_at"}:
-            filters.setdefault("times", []).extend(register.compare_times(name, text))
+            filters.setdefault("times", []).extend(filter_register.compare_times(name, text))
         else:
             column, convert = _CONVERTED.get(name, (name, _text))
             filters[column] = convert(name, text)
@@ -87,7 +86,7 @@ def _unknown_before(version: mv.Version) -> frozenset[str]:
 
 
 def _known(ctx: RequestContext, version: mv.Version) -> frozenset[str]:
-    known = register.allowed(ctx, register.VOLUME, version)
+    known = filter_register.allowed(ctx, filter_register.VOLUME, version)
     return known if version >= mv.RESOURCE_FILTER else known | {_IMAGE}
 
 

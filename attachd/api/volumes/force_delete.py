@@ -9,10 +9,9 @@ from attachd import exception
 from attachd.api import detach_guard, scheduler
 from attachd.api.volumes import backend_calls
 from attachd.context import RequestContext
-from attachd.db.attachments import rows as attachment_rows
-from attachd.db.attachments import store as attachments
+from attachd.db.attachments import attachment_rows, attachment_store
 from attachd.db.row_types import AttachmentRow
-from attachd.db.volumes import store as volumes
+from attachd.db.volumes import volume_store
 from attachd.objects import Attachment, Volume
 from attachd.rpc import manager_api
 from attachd.states import INACTIVE, WITH_ACCESS, AttachmentState, Event
@@ -31,7 +30,7 @@ def delete(ctx: RequestContext, volume: Volume, request: webob.Request) -> None:
     :raises BackendFrozen: its backend is frozen; nothing is changed
     """
     scheduler.check_not_frozen(volume.host)
-    rows = attachments.list_of_volumes([volume.id])
+    rows = attachment_store.list_of_volumes([volume.id])
     if attached := [row["id"] for row in rows if _may_have_device(row)]:
         raise exception.InvalidVolume(
             reason=f"Volume {volume.id} is attached by {', '.join(attached[:5])}: detach "
@@ -49,7 +48,7 @@ def delete(ctx: RequestContext, volume: Volume, request: webob.Request) -> None:
         backend_calls.delete(ctx, volume)
     except exception.InvalidTransition:
         # Pending work of its backend ends first, and finds the volume in another state.
-        volumes.reset(volume.id, "error", None)
+        volume_store.reset(volume.id, "error", None)
         backend_calls.delete(ctx, volume)
 
 
@@ -68,9 +67,9 @@ def _remove_attachment(
     """Release or cancel an attachment without device, or have its host disconnected."""
     state = AttachmentState(row["state"])
     if state is AttachmentState.HELD:
-        attachments.transition(row["id"], volume.id, Event.RELEASE)
+        attachment_store.transition(row["id"], volume.id, Event.RELEASE)
     elif state is AttachmentState.RESERVED:
-        attachments.transition(row["id"], volume.id, Event.CANCEL)
+        attachment_store.transition(row["id"], volume.id, Event.CANCEL)
     elif state not in INACTIVE:
         known = {"id": row["id"], "volume_id": volume.id, "volume_host": volume.host}
         # The agent makes a device as soon as the attachment is connected.

@@ -25,9 +25,7 @@ from attachd.api.volumes import (
 )
 from attachd.context import RequestContext
 from attachd.db.row_types import ListedVolumeRow
-from attachd.db.volumes import metadata as volume_metadata
-from attachd.db.volumes import queries as volume_queries
-from attachd.db.volumes import store as volumes
+from attachd.db.volumes import volume_metadata, volume_queries, volume_store
 from attachd.objects import Volume
 
 ITEM = "/volumes/{volume_id}"
@@ -97,7 +95,7 @@ def _apply_update(volume: Volume, requested: Mapping[str, Any]) -> None:
     """
     with notify.change(volume, "update"):
         if texts := create_params.name_and_description(requested):
-            volumes.update(volume.id, texts)
+            volume_store.update(volume.id, texts)
         if "metadata" in requested:
             volume_metadata.replace(volume.id, requested["metadata"])
 

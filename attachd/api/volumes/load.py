@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from attachd import exception
 from attachd.context import RequestContext
-from attachd.db.attachments import queries as attachment_queries
+from attachd.db.attachments import attachment_queries
 from attachd.db.row_types import AttachmentRow, ListedVolumeRow
-from attachd.db.volumes import metadata as volume_metadata
+from attachd.db.volumes import volume_metadata
 from attachd.objects import Volume
 
 

@@ -25,7 +25,7 @@ from attachd.api.volumes.handlers import IDEMPOTENCY_SPEC
 from attachd.context import RequestContext
 from attachd.db.cluster import services
 from attachd.db.row_types import VolumeTypeRow
-from attachd.db.volumes import store as volumes
+from attachd.db.volumes import volume_store
 from attachd.rpc import manager_api
 from attachd.rpc.manager_api import Manageable
 from attachd.states import VolumeState
@@ -273,7 +273,7 @@ def _check_not_managed(name: str) -> None:
     :raises InvalidVolume: it is
     """
     volume_id = name.removeprefix("volume-")
-    if uuidutils.is_uuid_like(volume_id) and volumes.exists(volume_id):
+    if uuidutils.is_uuid_like(volume_id) and volume_store.exists(volume_id):
         raise exception.InvalidVolume(
             reason="Unable to manage existing volume. The volume is already managed"
         )

@@ -17,7 +17,7 @@ from attachd.api import microversions as mv
 from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.volumes import load, policy, schema
 from attachd.context import RequestContext
-from attachd.db.volumes import metadata as volume_metadata
+from attachd.db.volumes import volume_metadata
 from attachd.objects import Volume
 
 PAIRS = "/volumes/{volume_id}/metadata"

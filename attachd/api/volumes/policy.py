@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policy rules of volumes, their metadata and their actions."""
 
-from attachd.api import policy
+from attachd.api import policy_rules
 
 CREATE = "volume:create"
 GET = "volume:get"
@@ -46,10 +46,10 @@ _SHOWN = (f"GET {_ITEM}", "GET /volumes/detail")
 _ACTION = f"POST {_ITEM}/action"
 
 RULES = [
-    policy.rule(CREATE, policy.MEMBER, "Create a volume.", "POST /volumes"),
-    policy.rule(
+    policy_rules.rule(CREATE, policy_rules.MEMBER, "Create a volume.", "POST /volumes"),
+    policy_rules.rule(
         MULTIATTACH,
-        policy.MEMBER,
+        policy_rules.MEMBER,
         "Create a multiattach volume, and attach it while it has other attachments. Existing "
         "attachments stay when the rule is changed.",
         "POST /volumes",
@@ -59,135 +59,141 @@ RULES = [
         f"{_ACTION} (os-attach)",
         f"{_ACTION} (os-initialize_connection)",
     ),
-    policy.rule(GET, policy.READER, "Show a volume.", f"GET {_ITEM}"),
-    policy.rule(
+    policy_rules.rule(GET, policy_rules.READER, "Show a volume.", f"GET {_ITEM}"),
+    policy_rules.rule(
         GET_ALL,
-        policy.READER,
+        policy_rules.READER,
         "List volumes, or show their number and total size.",
         "GET /volumes",
         "GET /volumes/detail",
         "GET /volumes/summary",
     ),
-    policy.rule(
+    policy_rules.rule(
         UPDATE,
-        policy.MEMBER,
+        policy_rules.MEMBER,
         "Change a volume's name or description, or whether it is bootable.",
         f"PUT {_ITEM}",
         f"{_ACTION} (os-set_bootable)",
     ),
-    policy.rule(DELETE, policy.MEMBER, "Delete a volume.", f"DELETE {_ITEM}"),
-    policy.rule(
+    policy_rules.rule(DELETE, policy_rules.MEMBER, "Delete a volume.", f"DELETE {_ITEM}"),
+    policy_rules.rule(
         FORCE_DELETE,
-        policy.ADMIN,
+        policy_rules.ADMIN,
         "Delete a volume in any status, unless it is attached.",
         f"DELETE {_ITEM}",
     ),
-    policy.rule(HOST_ATTRIBUTE, policy.ADMIN, "See the backend of a volume.", *_SHOWN),
-    policy.rule(PROJECT_ATTRIBUTE, policy.READER, "See the project of a volume.", *_SHOWN),
-    policy.rule(
-        MIGRATION_ATTRIBUTE, policy.ADMIN, "See the migration status of a volume.", *_SHOWN
+    policy_rules.rule(HOST_ATTRIBUTE, policy_rules.ADMIN, "See the backend of a volume.", *_SHOWN),
+    policy_rules.rule(
+        PROJECT_ATTRIBUTE, policy_rules.READER, "See the project of a volume.", *_SHOWN
     ),
-    policy.rule(
+    policy_rules.rule(
+        MIGRATION_ATTRIBUTE, policy_rules.ADMIN, "See the migration status of a volume.", *_SHOWN
+    ),
+    policy_rules.rule(
         SHOW_IMAGE_METADATA,
-        policy.READER,
+        policy_rules.READER,
         "See the image metadata of a volume.",
         *_SHOWN,
     ),
-    policy.rule(
+    policy_rules.rule(
         GET_METADATA,
-        policy.READER,
+        policy_rules.READER,
         "Show a volume's metadata.",
         f"GET {_PAIRS}",
         f"GET {_PAIR}",
         f"{_ACTION} (os-show_image_metadata)",
     ),
-    policy.rule(CREATE_METADATA, policy.MEMBER, "Add to a volume's metadata.", f"POST {_PAIRS}"),
-    policy.rule(
+    policy_rules.rule(
+        CREATE_METADATA, policy_rules.MEMBER, "Add to a volume's metadata.", f"POST {_PAIRS}"
+    ),
+    policy_rules.rule(
         UPDATE_METADATA,
-        policy.MEMBER,
+        policy_rules.MEMBER,
         "Replace a volume's metadata, or one pair of it.",
         f"PUT {_PAIRS}",
         f"PUT {_PAIR}",
     ),
-    policy.rule(
+    policy_rules.rule(
         DELETE_METADATA,
-        policy.MEMBER,
+        policy_rules.MEMBER,
         "Remove a pair of a volume's metadata.",
         f"DELETE {_PAIR}",
     ),
-    policy.rule(
+    policy_rules.rule(
         ENCRYPTION,
-        policy.READER,
+        policy_rules.READER,
         "See how a volume is encrypted: no volume is.",
         "GET /volumes/{volume_id}/encryption",
         "GET /volumes/{volume_id}/encryption/{key}",
     ),
-    policy.rule(
+    policy_rules.rule(
         GET_PERSISTENT_RESERVATION,
-        policy.READER,
+        policy_rules.READER,
         "Show which host reserves a volume.",
         f"GET {_ITEM}/persistent_reservation",
     ),
-    policy.rule(EXTEND, policy.MEMBER, "Extend a volume.", f"{_ACTION} (os-extend)"),
-    policy.rule(
+    policy_rules.rule(EXTEND, policy_rules.MEMBER, "Extend a volume.", f"{_ACTION} (os-extend)"),
+    policy_rules.rule(
         EXTEND_ATTACHED,
-        policy.MEMBER,
+        policy_rules.MEMBER,
         "Extend a volume while it is attached.",
         f"{_ACTION} (os-extend)",
     ),
-    policy.rule(RETYPE, policy.MEMBER, "Give a volume another type.", f"{_ACTION} (os-retype)"),
-    policy.rule(
+    policy_rules.rule(
+        RETYPE, policy_rules.MEMBER, "Give a volume another type.", f"{_ACTION} (os-retype)"
+    ),
+    policy_rules.rule(
         RESET_STATUS,
-        policy.ADMIN,
+        policy_rules.ADMIN,
         "Reset a volume's status.",
         f"{_ACTION} (os-reset_status)",
     ),
-    policy.rule(
+    policy_rules.rule(
         UPDATE_READONLY,
-        policy.MEMBER,
+        policy_rules.MEMBER,
         "Make a volume read-only, or writable again.",
         f"{_ACTION} (os-update_readonly_flag)",
     ),
-    policy.rule(
+    policy_rules.rule(
         SET_IMAGE_METADATA,
-        policy.MEMBER,
+        policy_rules.MEMBER,
         "Set the image metadata of a volume.",
         f"{_ACTION} (os-set_image_metadata)",
     ),
-    policy.rule(
+    policy_rules.rule(
         REMOVE_IMAGE_METADATA,
-        policy.MEMBER,
+        policy_rules.MEMBER,
         "Remove image metadata of a volume.",
         f"{_ACTION} (os-unset_image_metadata)",
     ),
-    policy.rule(
+    policy_rules.rule(
         FORCE_DELETE_ACTION,
-        policy.ADMIN,
+        policy_rules.ADMIN,
         "Delete a volume in any status, unless it is attached.",
         f"{_ACTION} (os-force_delete)",
     ),
-    policy.rule(
+    policy_rules.rule(
         EXTEND_COMPLETION,
-        policy.ADMIN,
+        policy_rules.ADMIN,
         "Confirm that the user of a volume has seen its new size.",
         f"{_ACTION} (os-extend_volume_completion)",
     ),
-    policy.rule(
+    policy_rules.rule(
         MANAGE,
-        policy.ADMIN,
+        policy_rules.ADMIN,
         "Make a volume of an existing object of a backend.",
         "POST /manageable_volumes",
         "POST /os-volume-manage",
     ),
-    policy.rule(
+    policy_rules.rule(
         UNMANAGE,
-        policy.ADMIN,
+        policy_rules.ADMIN,
         "Stop managing a volume, without deleting its data.",
         f"{_ACTION} (os-unmanage)",
     ),
-    policy.rule(
+    policy_rules.rule(
         LIST_MANAGEABLE,
-        policy.ADMIN,
+        policy_rules.ADMIN,
         "List the objects of a backend that can be managed.",
         "GET /manageable_volumes",
         "GET /manageable_volumes/detail",
@@ -196,30 +202,30 @@ RULES = [
     ),
     # These actions are refused.  The rules decide who gets that answer, and keep policy files
     # of other deployments valid.
-    policy.rule(
-        MIGRATE, policy.ADMIN, "Migrate a volume: refused.", f"{_ACTION} (os-migrate_volume)"
+    policy_rules.rule(
+        MIGRATE, policy_rules.ADMIN, "Migrate a volume: refused.", f"{_ACTION} (os-migrate_volume)"
     ),
-    policy.rule(
+    policy_rules.rule(
         MIGRATE_COMPLETION,
-        policy.ADMIN,
+        policy_rules.ADMIN,
         "Complete the migration of a volume: refused.",
         f"{_ACTION} (os-migrate_volume_completion)",
     ),
-    policy.rule(
+    policy_rules.rule(
         UPLOAD_IMAGE,
-        policy.MEMBER,
+        policy_rules.MEMBER,
         "Create an image from a volume: refused.",
         f"{_ACTION} (os-volume_upload_image)",
     ),
-    policy.rule(
+    policy_rules.rule(
         REIMAGE,
-        policy.MEMBER,
+        policy_rules.MEMBER,
         "Write an image to a volume: refused.",
         f"{_ACTION} (os-reimage)",
     ),
-    policy.rule(
+    policy_rules.rule(
         REVERT,
-        policy.MEMBER,
+        policy_rules.MEMBER,
         "Revert a volume to its latest snapshot: refused.",
         f"{_ACTION} (revert)",
     ),

@@ -6,13 +6,12 @@ import dataclasses
 import datetime
 from typing import Annotated, Any, Final, Literal, NotRequired, Self, TypedDict
 
-from attachd.api import endpoint
+from attachd.api import endpoint, policy_rules
 from attachd.api import microversions as mv
-from attachd.api import policy as rules
 from attachd.api.volumes import policy
 from attachd.context import RequestContext
 from attachd.db.row_types import AttachmentRow
-from attachd.db.volumes.updates import PROGRESS
+from attachd.db.volumes.volume_updates import PROGRESS
 from attachd.objects import Volume, service_uuid
 from attachd.states import AttachmentState, VolumeState
 
@@ -170,10 +169,10 @@ class Viewer:
             version=version,
             links=links,
             is_admin=bool(ctx.is_admin),
-            host=rules.allows(ctx, policy.HOST_ATTRIBUTE, target),
-            migration=rules.allows(ctx, policy.MIGRATION_ATTRIBUTE, target),
-            project=rules.allows(ctx, policy.PROJECT_ATTRIBUTE, target),
-            image_metadata=rules.allows(ctx, policy.SHOW_IMAGE_METADATA, target),
+            host=policy_rules.allows(ctx, policy.HOST_ATTRIBUTE, target),
+            migration=policy_rules.allows(ctx, policy.MIGRATION_ATTRIBUTE, target),
+            project=policy_rules.allows(ctx, policy.PROJECT_ATTRIBUTE, target),
+            image_metadata=policy_rules.allows(ctx, policy.SHOW_IMAGE_METADATA, target),
             host_names=bool(ctx.is_admin) or "service" in ctx.roles,
             extended=ctx.attachd_version is not None,
         )

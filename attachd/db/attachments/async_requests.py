@@ -12,11 +12,15 @@ import sqlalchemy as sa
 
 from attachd import exception
 from attachd.db import host_fences, models
-from attachd.db.attachments import connect_rules, duplicates, moves
-from attachd.db.attachments import rows as attachment_rows
-from attachd.db.attachments import store as attachments
+from attachd.db.attachments import (
+    attachment_moves,
+    attachment_rows,
+    attachment_store,
+    connect_rules,
+    duplicates,
+)
+from attachd.db.attachments.attachment_rows import Guard, LockedVolume
 from attachd.db.attachments.connect_rules import Action, Request
-from attachd.db.attachments.rows import Guard, LockedVolume
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
 from attachd.states import DETACHING, AttachmentState, Event
@@ -77,7 +81,7 @@ def disconnect(attachment_id: str, volume_id: str, states: Collection[str] | Non
         current = locked.attachment
         duplicates.check_not_requested(current, AttachmentState.DISCONNECTING)
         attachment_rows.check_allowed_states(current, states)
-        moves.check_may_roll_back(locked)
+        attachment_moves.check_may_roll_back(locked)
         return attachment_rows.next_generation(current)
 
     _request(attachment_id, volume_id, Event.DISCONNECT, guard)
@@ -89,7 +93,7 @@ def fence(attachment_id: str, volume_id: str) -> None:
     The result of an operation in progress on it can no longer be stored.
 
     :raises AttachmentNotFound: it does not exist any more
-    :raises Conflict: as of rows.fenced_generation()
+    :raises Conflict: as of attachment_rows.fenced_generation()
     """
     _request(attachment_id, volume_id, Event.DISCONNECT, _fence)
 
@@ -142,9 +146,9 @@ def withdraw(
         if current["agent"] is None:
             raise exception.InvalidTransition(f"Attachment {attachment_id} has no agent.")
         if destination_id is None:
-            moves.check_may_roll_back(locked)
+            attachment_moves.check_may_roll_back(locked)
         else:
-            moves.check_may_finish(locked, destination_id)
+            attachment_moves.check_may_finish(locked, destination_id)
         return {**attachment_rows.next_generation(current), "error": None}
 
     _request(attachment_id, volume_id, Event.WITHDRAW, guard)
@@ -164,6 +168,6 @@ def count_pending(project_id: str) -> int:
 
 def _request(attachment_id: str, volume_id: str, event: Event, guard: Guard) -> None:
     try:
-        attachments.transition(attachment_id, volume_id, event, guard=guard)
+        attachment_store.transition(attachment_id, volume_id, event, guard=guard)
     except duplicates.AlreadyRequested:
         return

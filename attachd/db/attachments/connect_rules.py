@@ -4,7 +4,7 @@
 :func:`decide` takes the volume, its rows, the request and the verdict of policy, and returns the
 access mode or raises the refusal.  All callers use it, under the lock of the volume's row:
 
-* reserve: POST /attachments (store.reserve()) and os-reserve (legacy.reserve());
+* reserve: POST /attachments (attachment_store.reserve()) and os-reserve (legacy.reserve());
 * connect: POST with a connector, PUT and agents (manager/attach.py), the same without waiting
   (async_requests.py), and recovery;
 * os-initialize_connection (manager/legacy_connections.py) and os-attach (legacy.attach()).
@@ -26,9 +26,8 @@ import sqlalchemy as sa
 from attachd import exception, host_identity, multiattach, states
 from attachd.conf import CONF
 from attachd.db import host_fences, models
-from attachd.db.attachments import duplicates, moves
-from attachd.db.attachments import rows as attachment_rows
-from attachd.db.attachments.rows import LockedVolume
+from attachd.db.attachments import attachment_moves, attachment_rows, duplicates
+from attachd.db.attachments.attachment_rows import LockedVolume
 from attachd.db.engine import session
 from attachd.db.row_types import AttachmentRow, LockedVolumeRow
 from attachd.states import AttachmentKind, AttachmentState, VolumeState
@@ -139,7 +138,9 @@ def decide(locked: LockedVolume, request: Request) -> Decision:
         duplicates.check_connector(locked.attachment, connector)
     if locked.attachment.get("move_from"):
         is_new = request.action is Action.RESERVE
-        moves.check(locked, connector or locked.attachment.get("connector"), is_new=is_new)
+        attachment_moves.check(
+            locked, connector or locked.attachment.get("connector"), is_new=is_new
+        )
     if request.action is Action.INITIALIZE:
         host, user_id = (connector or {}).get("host"), locked.attachment["user_id"]
         parent = find_parent(locked.volume, locked.others, host, user_id)
@@ -210,7 +211,7 @@ def _of_other_servers(
     if server is None:
         return list(rows)
     same = [row for row in attachment_rows.visible(rows) if row["instance_uuid"] == server]
-    if moves.has_open_move(same) or (volume["multiattach"] and len(same) > 1):
+    if attachment_moves.has_open_move(same) or (volume["multiattach"] and len(same) > 1):
         return list(rows)
     return [row for row in rows if row["instance_uuid"] != server]
 

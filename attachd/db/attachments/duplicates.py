@@ -17,7 +17,7 @@ a connect: POST, PUT, agent, recovery  :func:`check_connector`: AlreadyConnected
 os-initialize_connection               :func:`find_connection`, then as for a connect
 os-attach                              :func:`is_same_holder`: the attachment stays as it is
 a request that is only stored          :func:`check_not_requested`: the state is there already
-an agent's report                      the generation (db/agents/transitions.py)
+an agent's report                      the generation (db/agents/agent_transitions.py)
 DELETE                                 the row is gone: 404; the manager and recovery are safe
                                        to repeat, because a driver's revoke is idempotent
 =====================================  ==========================================================
@@ -32,8 +32,7 @@ from oslo_context import context as oslo_context
 import sqlalchemy as sa
 
 from attachd import exception, host_identity, states
-from attachd.db.attachments import events
-from attachd.db.attachments import rows as attachment_rows
+from attachd.db.attachments import attachment_rows, events
 from attachd.db.row_types import AttachmentRow
 from attachd.states import AttachmentKind, AttachmentState
 

@@ -13,10 +13,9 @@ import sqlalchemy as sa
 
 from attachd import exception
 from attachd.db import models, quotas
-from attachd.db.attachments import connect_rules, duplicates, statements
-from attachd.db.attachments import rows as attachment_rows
+from attachd.db.attachments import attachment_rows, connect_rules, duplicates, statements
+from attachd.db.attachments.attachment_queries import PUBLIC_COLUMNS
 from attachd.db.attachments.connect_rules import READONLY, Action
-from attachd.db.attachments.queries import PUBLIC_COLUMNS
 from attachd.db.cluster import volume_leases
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
@@ -206,7 +205,7 @@ def begin_connection(
 ) -> attachment_rows.Transitioned:
     """Move a connection along CONNECT: that of the same host, or a new one.
 
-    :param guard: see store.transition(); what it raises leaves no new row
+    :param guard: see attachment_store.transition(); what it raises leaves no new row
     :param volume_lease: as there
     :raises QuotaExceeded: the project has as many attachments as it may have
     """

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The desired state of a host, and the results that its agent reports.
 
-rpc_server.py checks who reports, and db/agents/transitions.py to which rows a result may apply.
+rpc_server.py checks who reports, and db/agents/agent_transitions.py to which rows a result may
+apply.
 """
 
 import contextlib
@@ -11,9 +12,7 @@ from oslo_log import log
 
 from attachd import exception, lost_agents, notifications
 from attachd.context import RequestContext
-from attachd.db.agents import host_leases, orphan_devices
-from attachd.db.agents import store as agents
-from attachd.db.agents import transitions as agent_transitions
+from attachd.db.agents import agent_store, agent_transitions, host_leases, orphan_devices
 from attachd.db.row_types import MachineRow
 from attachd.objects import Attachment, flat_connection, redact, service_uuid
 from attachd.rpc import manager_api
@@ -29,7 +28,7 @@ def list_desired(host: str) -> tuple[list[DesiredState], int | None]:
     :returns: the desired states; and how many seconds the lease of the host lasts, None: it is
         not fenced when its agent is lost
     """
-    rows = agents.list_assigned(host)
+    rows = agent_store.list_assigned(host)
     host_lease = lost_agents.get_timeout(host_leases.rules_of(rows), lost_agents.Action.FENCE)
     return [_desired_state(row, {}, secrets_withheld=True) for row in rows], host_lease
 
@@ -43,7 +42,7 @@ def get_desired(host: str, attachment_id: str) -> DesiredState | None:
     :raises SecretUnreadable: it is to be connected, and its connection cannot be decrypted
     :raises Conflict: it is to be connected, and another host has an orphan device of the volume
     """
-    row = next(iter(agents.list_assigned(host, attachment_id)), None)
+    row = next(iter(agent_store.list_assigned(host, attachment_id)), None)
     if row is None:
         return None
     _check_nowhere_else(row, host)
@@ -54,7 +53,7 @@ def get_desired(host: str, attachment_id: str) -> DesiredState | None:
     return _desired_state(row, redacted, secrets_withheld=redacted != connection)
 
 
-def _check_nowhere_else(row: agents.AssignedRow, host: str) -> None:
+def _check_nowhere_else(row: agent_store.AssignedRow, host: str) -> None:
     """Check that a host may have the device of a row, which may have come back from a backup.
 
     :raises Conflict: another host has a device of the volume; the row gets the reason as error
@@ -70,7 +69,7 @@ def _check_nowhere_else(row: agents.AssignedRow, host: str) -> None:
 
 
 def _desired_state(
-    row: agents.AssignedRow, connection: dict[str, Any], *, secrets_withheld: bool
+    row: agent_store.AssignedRow, connection: dict[str, Any], *, secrets_withheld: bool
 ) -> DesiredState:
     disconnect = row["state"] == AttachmentState.WITHDRAWING
     backend = (row["volume_host"] or "").partition("#")[0]
@@ -89,7 +88,7 @@ def _desired_state(
     }
 
 
-def _connection_info(row: agents.AssignedRow) -> dict[str, Any]:
+def _connection_info(row: agent_store.AssignedRow) -> dict[str, Any]:
     try:
         return flat_connection(row) if row["connection_info"] else {}
     except exception.SecretUnreadable as error:
@@ -111,7 +110,7 @@ def record_connected(
     :param machine: as of machines.read()
     :raises: as agent_transitions.complete()
     """
-    before = [row["state"] for row in agents.list_assigned(host, attachment_id)]
+    before = [row["state"] for row in agent_store.list_assigned(host, attachment_id)]
     row = agent_transitions.complete(attachment_id, host, generation, device, machine)
     if before == [AttachmentState.CONNECTED]:
         notifications.volume("attach.end", row["volume_id"])

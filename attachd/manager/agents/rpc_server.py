@@ -19,9 +19,7 @@ from attachd import exception, notifications
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import host_fences
-from attachd.db.agents import machines
-from attachd.db.agents import store as agents
-from attachd.db.agents import transitions as agent_transitions
+from attachd.db.agents import agent_store, agent_transitions, machines
 from attachd.db.host_fences import Lift
 from attachd.db.row_types import MachineRow
 from attachd.manager.agents import desired_state, report_schema
@@ -73,7 +71,7 @@ class AgentRpcServer:
 
     def _serve_hosts(self) -> None:
         self._queues.drops.flush()
-        self._queues.serve(agents.list_hosts())
+        self._queues.serve(agent_store.list_hosts())
         self._is_failing = False
 
     def _log_failure(self, error: Exception) -> None:
@@ -168,7 +166,7 @@ class AgentEndpoint:
         while True:
             with contextlib.suppress(machines.Changed):
                 return _store_report(machine, report)
-            machine = agents.check_key(host, key)
+            machine = agent_store.check_key(host, key)
 
     @expected_errors
     @_noting_outages
@@ -260,7 +258,7 @@ def _check(host: str, key: str, process: str, **values: object) -> MachineRow:
     :raises InvalidInput: a value has a wrong form
     """
     report_schema.check_credentials(host, key)
-    machine = agents.check_key(host, key)
+    machine = agent_store.check_key(host, key)
     report_schema.check_values(process=process, **values)
     machines.check_caller(machine, process)
     return machine
@@ -282,7 +280,7 @@ def _store_report(
     stored = {name: value for name, value in report.items() if name not in _NOT_STORED} | accepted
     assigned = {item["attachment_id"] for item in desired}
     reported = None if report["lease"] == host_lease else report["lease"] or 0
-    if agents.record_report(
+    if agent_store.record_report(
         host, stored, assigned, host_lease=host_lease, reported_lease=reported, read=machine
     ):
         LOG.warning("Host %s: its agent was lost, and reports again", host)
@@ -307,7 +305,7 @@ def _check_or_register(host: str, key: str, report: agent_manager_api.Report) ->
     :raises Forbidden: another agent has the key, or the host is not registered and must not be
     """
     try:
-        return agents.check_key(host, key)
+        return agent_store.check_key(host, key)
     except exception.AgentNotFound:
         if refusal := _registration_refusal(host):
             raise exception.Forbidden(
@@ -315,9 +313,9 @@ def _check_or_register(host: str, key: str, report: agent_manager_api.Report) ->
                 f"known, with its key: attachd-manage agent add {host}"
             ) from None
         report_schema.check_report(report)
-        if agents.create(host, key):
+        if agent_store.create(host, key):
             LOG.info("Host %s: registered a new agent", host)
-        return agents.check_key(host, key)  # another caller may have registered first
+        return agent_store.check_key(host, key)  # another caller may have registered first
 
 
 def _lift_fence(machine: MachineRow, report: agent_manager_api.Report) -> None:
@@ -354,6 +352,6 @@ def _registration_refusal(host: str) -> str:
     """Return why a caller must not be registered as the agent of a new host; "" if it may."""
     if not CONF.agent.allow_new:
         return "new hosts are not registered ([agent]allow_new)"
-    if agents.list_attachment_ids(host):
+    if agent_store.list_attachment_ids(host):
         return "it has attachments, whose secrets a new agent must not read"
     return ""

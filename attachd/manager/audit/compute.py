@@ -18,8 +18,7 @@ from typing import Final, NamedTuple
 from attachd import exception, host_identity
 from attachd.compute import ComputeReader, Failure, Server, VolumeAttachment
 from attachd.conf import CONF
-from attachd.db import audit as db
-from attachd.db import models
+from attachd.db import audit, models
 from attachd.db.audit import ServerAttachmentRow
 from attachd.db.row_types import AttachmentVersion
 from attachd.manager import detach
@@ -82,7 +81,7 @@ class _Comparison:
             is_complete = True
         except Failure as failure:
             self._fail("The list of servers is not complete", failure)
-        for row in db.list_server_attachments():
+        for row in audit.list_server_attachments():
             self.rows.setdefault(row["instance_uuid"] or "", []).append(row)
         if any(
             server.is_readable and server.host_names is None for server in self.servers.values()
@@ -134,7 +133,7 @@ class _Comparison:
         self.result.not_compared.append(f"{subject}: {failure}")
 
     def _read(self, server_id: str) -> Iterator[_Suspicion]:
-        rows = db.list_server_attachments(server_id)
+        rows = audit.list_server_attachments(server_id)
         server = self._reader.find_server(server_id)
         if server is None:
             if server_id in self.servers:
@@ -198,7 +197,7 @@ def _is_elsewhere(row: ServerAttachmentRow, server: Server) -> bool:
 
 def _is_settled(row: ServerAttachmentRow) -> bool:
     """Return whether a request for an attachment can have nothing more to store."""
-    is_old = db.seconds_unchanged(row) > CONF.rpc.attach_timeout
+    is_old = audit.seconds_unchanged(row) > CONF.rpc.attach_timeout
     return is_old and row["state"] not in _IN_PROGRESS
 
 
@@ -232,10 +231,10 @@ def _find_unknown(
     for attachment_id, volume_id in listed:
         if attachment_id in ids or (attachment_id is None and volume_id in volume_ids):
             continue
-        row = db.find_server_attachment(attachment_id) if attachment_id else None
+        row = audit.find_server_attachment(attachment_id) if attachment_id else None
         if row is None:
             name = f"attachment {attachment_id}" if attachment_id else "an attachment without id"
-            missing = "volume" if db.find_volume(volume_id) is None else "attachment"
+            missing = "volume" if audit.find_volume(volume_id) is None else "attachment"
             text = f"Compute lists {name} of server {server_id}: there is no such {missing}."
             finding = Kind.UNKNOWN_ATTACHMENT, text
             yield _Suspicion(server_id, volume_id, finding, None)
@@ -262,7 +261,7 @@ def _suspicion(kind: Kind, server_id: str, row: ServerAttachmentRow, text: str) 
 
 def _repair(version: _Version, backends: Mapping[str, Backend], *, is_ours: bool) -> str:
     """Delete the attachment of a server that is gone; return REPAIRED, or why not."""
-    row = db.find_server_attachment(version.attachment_id)
+    row = audit.find_server_attachment(version.attachment_id)
     if row is None:
         return REPAIRED
     backend = backends.get(models.backend_of(row["volume_host"]) or "")

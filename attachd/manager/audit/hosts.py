@@ -11,8 +11,8 @@ import time
 from typing import Any, NamedTuple
 
 from attachd.conf import CONF
-from attachd.db import audit as db
-from attachd.db.agents import store as agents
+from attachd.db import audit
+from attachd.db.agents import agent_store
 from attachd.db.row_types import AgentRow, AttachmentRow
 from attachd.manager.audit.rules import MEANINGS, Difference, Finding, Kind
 from attachd.manager.backends import Backend
@@ -50,8 +50,8 @@ def compare(backend: Backend) -> HostResult:
 
     :raises Unavailable: the database does not answer
     """
-    known = {row["host"]: row for row in agents.list_all()}
-    used = {row["agent"] for row in db.list_attachments(backend.host) if row["agent"]}
+    known = {row["host"]: row for row in agent_store.list_all()}
+    used = {row["agent"] for row in audit.list_attachments(backend.host) if row["agent"]}
     away = {host for host in used if host not in known or not known[host]["alive"]}
     suspicions = set(_suspicions(backend, known.values()))
     if suspicions:
@@ -60,7 +60,7 @@ def compare(backend: Backend) -> HostResult:
         }
         _wait_until(lambda: not _silent_since(last_reports))
         away |= (silent := _silent_since(last_reports))
-        next_reports = [row for row in agents.list_all() if row["host"] not in silent]
+        next_reports = [row for row in agent_store.list_all() if row["host"] not in silent]
         suspicions &= set(_suspicions(backend, next_reports))
     return HostResult(
         [
@@ -73,8 +73,8 @@ def compare(backend: Backend) -> HostResult:
 
 def _suspicions(backend: Backend, reports: Iterable[AgentRow]) -> Iterator[_Suspicion]:
     """Compare each report with the rows as they are now."""
-    rows = {row["id"]: row for row in db.list_attachments(backend.host)}
-    volumes = {row["id"] for row in db.list_volumes(backend.host)}
+    rows = {row["id"]: row for row in audit.list_attachments(backend.host)}
+    volumes = {row["id"] for row in audit.list_volumes(backend.host)}
     for report in reports:
         if not report["alive"]:
             continue
@@ -98,7 +98,7 @@ def _missing(host: str, row: AttachmentRow, device: dict[str, Any] | None) -> It
 
 
 def _silent_since(before: Mapping[str, datetime.datetime | None]) -> set[str]:
-    current = {row["host"]: row["seen_at"] for row in agents.list_all()}
+    current = {row["host"]: row["seen_at"] for row in agent_store.list_all()}
     return {host for host, seen_at in before.items() if current.get(host, seen_at) == seen_at}
 
 

@@ -14,8 +14,7 @@ import dataclasses
 
 from attachd import exception, states
 from attachd.conf import CONF
-from attachd.db import audit as db
-from attachd.db import host_fences
+from attachd.db import audit, host_fences
 from attachd.db.row_types import AttachmentRow, DriverVolumeRow
 from attachd.drivers.abilities import Audit, Evict
 from attachd.drivers.base import AccessMode, BackendExport, Export, VolumeRef
@@ -135,8 +134,8 @@ def compare_exports(backend: Backend, volume_id: str) -> list[str]:
 
 
 def _compare_exports(driver: Audit, volume_id: str) -> list[str]:
-    row = db.find_volume(volume_id)
-    attachments = db.list_attachments_of_volume(volume_id)
+    row = audit.find_volume(volume_id)
+    attachments = audit.list_attachments_of_volume(volume_id)
     ref = backends.volume_ref(row) if row else VolumeRef(volume_id, 0)
     exported = list(driver.list_volume_exports(ref))
     exports = _Snapshot(volume_id, row, attachments, exported, None).exports
@@ -186,11 +185,11 @@ def _suspects(backend: Backend) -> list[str]:
     for export in driver.list_exports() if isinstance(driver, Audit) else ():
         exported.setdefault(export.volume_id, []).append(export)
     stored = driver.list_volumes()
-    known = {row["id"]: row for row in db.list_volumes(backend.host)}
+    known = {row["id"]: row for row in audit.list_volumes(backend.host)}
     attached: dict[str, list[AttachmentRow]] = {}
-    for row in db.list_attachments(backend.host):
+    for row in audit.list_attachments(backend.host):
         attached.setdefault(row["volume_id"], []).append(row)
-    living = db.list_living_ids()
+    living = audit.list_living_ids()
     snapshots = []
     for volume_id in dict.fromkeys([*known, *exported, *stored]):
         volume, rows = known.get(volume_id), attached.get(volume_id, [])
@@ -207,16 +206,16 @@ def _suspects(backend: Backend) -> list[str]:
 def _status(
     row: DriverVolumeRow, rows: Iterable[AttachmentRow]
 ) -> tuple[VolumeStatus, VolumeStatus]:
-    return db.compute_statuses(row, [AttachmentState(attachment["state"]) for attachment in rows])[
-        :2
-    ]
+    return audit.compute_statuses(
+        row, [AttachmentState(attachment["state"]) for attachment in rows]
+    )[:2]
 
 
 def _confirm(backend: Backend, volume_id: str, repair_with: Repair | None) -> list[Difference]:
     """Compare a volume again, under its lock."""
-    rows = db.list_attachments_of_volume(volume_id)
-    before = _Snapshot(volume_id, db.find_volume(volume_id), rows, (), None)
-    if _is_abandoned(before, db.list_living_ids()):
+    rows = audit.list_attachments_of_volume(volume_id)
+    before = _Snapshot(volume_id, audit.find_volume(volume_id), rows, (), None)
+    if _is_abandoned(before, audit.list_living_ids()):
         # Its lease is left to the manager that will finish it; the rest is compared after that.
         return [_difference(backend, volume_id, _interrupted(before))]
     try:
@@ -252,14 +251,14 @@ def _resolve(backend: Backend, volume_id: str, repair_with: Repair | None) -> li
 
 def _take_snapshot(backend: Backend, volume_id: str) -> _Snapshot:
     # The rows first: a volume without a row has nothing at the backend, and never gets it.
-    row = db.find_volume(volume_id)
-    attachments = db.list_attachments_of_volume(volume_id)
+    row = audit.find_volume(volume_id)
+    attachments = audit.list_attachments_of_volume(volume_id)
     ref = backends.volume_ref(row) if row else VolumeRef(volume_id, 0)
     driver = backend.driver
     exported = list(driver.list_volume_exports(ref)) if isinstance(driver, Audit) else []
     size = driver.find_size(ref)
     # Reservations come and go without the volume's lock, so this is of one transaction.
-    return _Snapshot(volume_id, row, attachments, exported, size, db.get_statuses(volume_id))
+    return _Snapshot(volume_id, row, attachments, exported, size, audit.get_statuses(volume_id))
 
 
 def _find(backend: Backend, snapshot: _Snapshot) -> Iterator[Finding]:
@@ -312,7 +311,7 @@ def _is_abandoned(snapshot: _Snapshot, living: set[str]) -> bool:
         return holder not in living
     # A message may still be in the queue.
     rows: list[DriverVolumeRow | AttachmentRow] = [snapshot.row, *snapshot.attachments]
-    return bool(min(db.seconds_unchanged(row) for row in rows) > CONF.rpc.attach_timeout)
+    return bool(min(audit.seconds_unchanged(row) for row in rows) > CONF.rpc.attach_timeout)
 
 
 def _in_progress(snapshot: _Snapshot) -> list[str]:
@@ -337,7 +336,7 @@ def _repair(backend: Backend, snapshot: _Snapshot, findings: Sequence[Finding]) 
     repairs = (
         (_NEEDS_REVOKE, _revoke_unexpected),
         ({Kind.MISSING_EXPORT, *_NEEDS_REVOKE}, _grant_missing),
-        ({Kind.STATUS}, lambda _backend, snapshot: db.repair_status(snapshot.volume_id)),
+        ({Kind.STATUS}, lambda _backend, snapshot: audit.repair_status(snapshot.volume_id)),
     )
     trouble = []
     for needing, repair_these in repairs:
@@ -409,9 +408,9 @@ def _find_orphans(backend: Backend) -> list[Difference]:
 
 def _expected_parts(backend: str, driver: Audit) -> set[str]:
     """Return all parts that the present attachments may have, in either mode."""
-    volumes = {row["id"]: backends.volume_ref(row) for row in db.list_volumes(backend)}
+    volumes = {row["id"]: backends.volume_ref(row) for row in audit.list_volumes(backend)}
     parts: set[str] = set()
-    for row in db.list_attachments(backend):
+    for row in audit.list_attachments(backend):
         if row["connector"] is None or row["volume_id"] not in volumes:
             continue
         both = [dataclasses.replace(backends.export(row), mode=mode) for mode in _MODES]

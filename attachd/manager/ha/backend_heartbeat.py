@@ -12,8 +12,7 @@ from oslo_log import log
 from attachd import lost_agents, objects
 from attachd.conf import CONF
 from attachd.db.cluster import services
-from attachd.db.volumes import queries as volume_queries
-from attachd.db.volumes import updates as volume_updates
+from attachd.db.volumes import volume_queries, volume_updates
 from attachd.drivers import abilities
 from attachd.drivers.base import BackendStats, Driver
 from attachd.manager import fencing

@@ -8,9 +8,9 @@ from oslo_log import log
 
 from attachd import exception
 from attachd.db import host_fences
-from attachd.db.attachments import store as attachments_db
+from attachd.db.attachments import attachment_store
 from attachd.db.row_types import AttachmentRow
-from attachd.db.volumes import store as volumes_db
+from attachd.db.volumes import volume_store
 from attachd.manager import backends, telemetry
 from attachd.manager.backends import Backend
 from attachd.manager.ha.periodic_task import PeriodicTask, run_safely
@@ -39,7 +39,7 @@ class EnsureExportsTask(PeriodicTask):
             LOG.warning("Backend %s: reading its boot id failed: %s", self._backend.name, error)
             return
         if boot_id != self._boot_id:
-            self._pending = attachments_db.list_live(self._backend.host)
+            self._pending = attachment_store.list_live(self._backend.host)
             self._boot_id = self._backend.boot_id = boot_id
             self._backoff.clear()
             LOG.info(
@@ -84,8 +84,8 @@ def grant_again(backend: Backend, row: AttachmentRow) -> None:
     """
     backend.check_ready()
     with backend.lock(row["volume_id"]):
-        current = attachments_db.get(row["id"], None)
+        current = attachment_store.get(row["id"], None)
         if AttachmentState(current["state"]) in WITH_ACCESS and current["connector"] is not None:
             host_fences.check_attachment(current)
-            volume = volumes_db.get_for_driver(row["volume_id"])
+            volume = volume_store.get_for_driver(row["volume_id"])
             backend.driver.grant(backends.volume_ref(volume), backends.export_with_secret(current))

@@ -25,9 +25,8 @@ from oslo_context import context as oslo_context
 
 from attachd import exception, host_identity
 from attachd.conf import CONF
-from attachd.db.attachments import rows as attachment_rows
-from attachd.db.attachments import store as db
-from attachd.db.attachments.rows import Guard, LockedVolume, Transitioned
+from attachd.db.attachments import attachment_rows, attachment_store
+from attachd.db.attachments.attachment_rows import Guard, LockedVolume, Transitioned
 from attachd.db.row_types import AttachmentRow
 from attachd.host_identity import host_key
 from attachd.manager.ha.volume_lease import VolumeLease
@@ -51,7 +50,7 @@ class Begin:
     """The first transition of work on an attachment.
 
     :ivar event: CONNECT or DISCONNECT
-    :ivar guard: as in db.transition()
+    :ivar guard: as in attachment_store.transition()
     :ivar host: whose attachments the guard locks; "": of none
     """
 
@@ -77,11 +76,11 @@ class VolumeWork(Protocol):
     def record_granted(self, values: Mapping[str, Any]) -> None:
         """Store that the host is connected, and end the work.
 
-        :raises: as db.transition()
+        :raises: as attachment_store.transition()
         """
 
     def record_revoked(self) -> Transitioned:
-        """Remove the attachment, and end the work; raises as db.transition()."""
+        """Remove the attachment, and end the work; raises as attachment_store.transition()."""
 
     def others(self) -> list[AttachmentRow]:
         """Return the other rows whose hosts keep their access if that of this one is revoked."""
@@ -99,13 +98,13 @@ class WorkAlone:
     def record_granted(self, values: Mapping[str, Any]) -> None:
         """Store that the host is connected."""
         row = self.transitioned.attachment
-        db.transition_without_volume(
+        attachment_store.transition_without_volume(
             row, Event.GRANTED, values, row["generation"], self.volume_lease.token
         )
 
     def record_revoked(self) -> Transitioned:
         """Remove the attachment."""
-        return db.finish_disconnect(self.transitioned, self.volume_lease.token)
+        return attachment_store.finish_disconnect(self.transitioned, self.volume_lease.token)
 
     def others(self) -> list[AttachmentRow]:
         """Return the other rows as they were at the first transition."""
@@ -116,7 +115,7 @@ class WorkAlone:
 def begin_alone(begin: Begin, acquire: AcquireLease) -> Iterator[WorkAlone]:
     """Begin work under a lease of its own.
 
-    :raises: as db.transition(), and Unavailable: the lease is not free in time
+    :raises: as attachment_store.transition(), and Unavailable: the lease is not free in time
     """
     with acquire() as volume_lease:
         yield WorkAlone(_transition(begin, volume_lease), volume_lease)
@@ -124,7 +123,7 @@ def begin_alone(begin: Begin, acquire: AcquireLease) -> Iterator[WorkAlone]:
 
 def _transition(begin: Begin, volume_lease: VolumeLease) -> Transitioned:
     return volume_lease.run_with_lease(
-        lambda token: db.transition(
+        lambda token: attachment_store.transition(
             begin.attachment_id,
             begin.volume_id,
             begin.event,
@@ -274,7 +273,7 @@ def _lead(leader: _Member, volume_lease: VolumeLease, path: str) -> Iterator[Vol
 class _Result:
     """The place for the result of storing an outcome; None: it is not stored yet."""
 
-    def __init__(self, outcome: db.Outcome) -> None:
+    def __init__(self, outcome: attachment_store.Outcome) -> None:
         self.outcome = outcome
         self.transitioned: Transitioned | Exception | None = None
 
@@ -307,7 +306,9 @@ class _Group:
         begins = [(member.begin.attachment_id, guard) for member, guard in _guards(ordered)]
         try:
             started = self._lease.run_with_lease(
-                lambda token: db.begin_together(token.volume_id, leader.begin.event, begins, token)
+                lambda token: attachment_store.begin_together(
+                    token.volume_id, leader.begin.event, begins, token
+                )
             )
         except BaseException as error:
             reason = "Work on the volume ended. Try again later."
@@ -366,7 +367,7 @@ class _Group:
             self._changed.wait_for(lambda: not self._calling)
             return set(self._failed)
 
-    def store(self, member: _Member, outcome: db.Outcome) -> Transitioned:
+    def store(self, member: _Member, outcome: attachment_store.Outcome) -> Transitioned:
         """Store the result of a member, with those of others that have ended."""
         result = _Result(outcome)
         with self._changed:
@@ -393,7 +394,7 @@ class _Group:
         transitioned: Sequence[Transitioned | Exception] = []
         try:
             outcomes = [result.outcome for result in together]
-            transitioned = db.finish_together(outcomes, self._lease.token, last=last)
+            transitioned = attachment_store.finish_together(outcomes, self._lease.token, last=last)
         except Exception as error:  # noqa: BLE001  each member raises it
             transitioned = [error] * len(together)
         finally:
@@ -460,7 +461,7 @@ class _JointWork:
 
     def _record(self, event: Event, values: Mapping[str, Any]) -> Transitioned:
         row = self.transitioned.attachment
-        outcome = db.Outcome(row, event, values, _attribution())
+        outcome = attachment_store.Outcome(row, event, values, _attribution())
         return self._group.store(self._member, outcome)
 
     def others(self) -> list[AttachmentRow]:

@@ -10,9 +10,8 @@ from oslo_log import log
 from attachd import exception
 from attachd.conf import CONF
 from attachd.db import host_identities, idempotency_keys, messages, models
-from attachd.db.attachments import events
-from attachd.db.attachments import store as db
-from attachd.db.attachments.rows import LockedVolume
+from attachd.db.attachments import attachment_store, events
+from attachd.db.attachments.attachment_rows import LockedVolume
 from attachd.manager import detach, notify, telemetry
 from attachd.manager.backends import Backend
 from attachd.states import AttachmentState, Event
@@ -50,7 +49,7 @@ def expire_attachments(backend: Backend) -> int:
     :returns: how many
     """
     removed = 0
-    for row in db.list_expired(backend.host):
+    for row in attachment_store.list_expired(backend.host):
         is_reservation = row["state"] == AttachmentState.RESERVED
         expire = _expire_reservation if is_reservation else _expire_failed
         removed += expire(backend, row)
@@ -58,7 +57,7 @@ def expire_attachments(backend: Backend) -> int:
     return removed
 
 
-def _expire_failed(backend: Backend, row: db.ExpiredRow) -> bool:
+def _expire_failed(backend: Backend, row: attachment_store.ExpiredRow) -> bool:
     """Remove an attachment whose connect has failed, as a client would."""
     try:
         detach.detach(backend, row["id"], row["volume_id"], {AttachmentState.CONNECT_FAILED})
@@ -69,10 +68,10 @@ def _expire_failed(backend: Backend, row: db.ExpiredRow) -> bool:
     return True
 
 
-def _expire_reservation(backend: Backend, row: db.ExpiredRow) -> bool:
+def _expire_reservation(backend: Backend, row: attachment_store.ExpiredRow) -> bool:
     """Remove a reservation, which is a row only: the backend does not know of it."""
     try:
-        transitioned = db.transition(
+        transitioned = attachment_store.transition(
             row["id"], row["volume_id"], Event.CANCEL, guard=_still_expired
         )
     except (exception.InvalidTransition, exception.NotFound, _NotExpired):

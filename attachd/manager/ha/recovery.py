@@ -16,15 +16,14 @@ from oslo_log import log
 
 from attachd import exception
 from attachd.db import models
-from attachd.db.attachments import moves as moves_db
-from attachd.db.attachments import store as attachments_db
+from attachd.db.attachments import attachment_moves, attachment_store
 from attachd.db.row_types import (
     AttachmentRow,
     RecoverableAttachmentRow,
     RecoverableVolumeRow,
     VolumeRow,
 )
-from attachd.db.volumes import store as volumes_db
+from attachd.db.volumes import volume_store
 from attachd.manager import attach, detach, moves, notify, telemetry, volumes
 from attachd.manager.backends import Backend
 from attachd.manager.ha import purge
@@ -164,9 +163,9 @@ def _release_orphaned(backend: Backend, volume_id: str) -> None:
 
 def _pending(backend: Backend, backoff: Backoff) -> list[PendingWork]:
     member_id = backend.membership.id
-    volume_rows = volumes_db.list_recoverable(backend.host, member_id)
-    attachment_rows = attachments_db.list_recoverable(backend.host, member_id)
-    destinations = moves_db.list_unfinished(backend.host, member_id)
+    volume_rows = volume_store.list_recoverable(backend.host, member_id)
+    attachment_rows = attachment_store.list_recoverable(backend.host, member_id)
+    destinations = attachment_moves.list_unfinished(backend.host, member_id)
     pending = [
         *(PendingWork(row["id"], row, _volume_work(backend, row)) for row in volume_rows),
         *(
@@ -211,10 +210,10 @@ def process_pending(backend: Backend, attachment_id: str) -> None:
     left to recovery.
     """
     try:
-        row = attachments_db.get(attachment_id, None)
+        row = attachment_store.get(attachment_id, None)
         if row["state"] == AttachmentState.CONNECTING:
             attach.finish_attach(backend, row)
-            notify.request_reconcile([attachments_db.get(row["id"], None)])
+            notify.request_reconcile([attachment_store.get(row["id"], None)])
         elif row["state"] == AttachmentState.DISCONNECTING:
             detach.detach(backend, row["id"], row["volume_id"])
     except (exception.NotFound, exception.InvalidTransition):

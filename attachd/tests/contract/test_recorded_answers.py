@@ -6,7 +6,7 @@ answers/known_differences.yaml, each with its reason.
 import unittest
 
 from attachd import exception
-from attachd.db.types import store as types
+from attachd.db.types import type_store
 from attachd.tests.contract.answers import differences, normal, recording, scenarios
 from attachd.tests.contract.answers.playing import Ask, Player
 from attachd.tests.fixtures import conf_fixture, wsgi_api
@@ -36,7 +36,7 @@ def serve(owner: unittest.TestCase) -> wsgi_api.WsgiApi:
     for option, value in (("quota_volumes", 10), ("quota_gigabytes", 1000)):
         conf_fixture.override(owner, option, value, "quota")
     conf_fixture.override(owner, "default_volume_type", DEFAULT["name"])
-    types.create(dict(DEFAULT))
+    type_store.create(dict(DEFAULT))
     for method in ("create", "extend"):
         setattr(api.backend.driver, method, unlucky(getattr(api.backend.driver, method)))
     return api

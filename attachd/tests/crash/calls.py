@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import uuid
 
 from attachd import exception
-from attachd.db.attachments import store as attachments
+from attachd.db.attachments import attachment_store
 from attachd.db.row_types import AttachmentRow, VolumeRow
-from attachd.db.volumes import store as volumes
+from attachd.db.volumes import volume_store
 from attachd.states import VolumeState
 from attachd.tests.crash import client
 from attachd.tests.crash.deployment import CrashDeployment
@@ -96,11 +96,11 @@ class Call:
 
     def rows(self) -> list[AttachmentRow]:
         """Return the rows of the volume's attachments."""
-        return attachments.list_of_volumes([self.volume])
+        return attachment_store.list_of_volumes([self.volume])
 
     def _volume_row(self) -> VolumeRow | None:
         try:
-            return volumes.get(self.volume, None)
+            return volume_store.get(self.volume, None)
         except exception.VolumeNotFound:
             return None
 
@@ -157,8 +157,8 @@ class Call:
 
     def _wait_until_ready(self, volume_id: str) -> None:
         wait_until(
-            lambda: volumes.get(volume_id, None)["state"] == VolumeState.READY,
-            lambda: volumes.get(volume_id, None),
+            lambda: volume_store.get(volume_id, None)["state"] == VolumeState.READY,
+            lambda: volume_store.get(volume_id, None),
             interval=0.01,
         )
 

@@ -8,7 +8,7 @@ BY_RULE.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from attachd.api import policy
+from attachd.api import policy_rules
 from attachd.tests.fixtures import db_rows, wsgi_api
 
 OTHER_PROJECT: Final = "b" * 32
@@ -26,13 +26,13 @@ OTHER_PROJECT_MEMBER: Final = f"mallory:{OTHER_PROJECT}:member,reader"
 """The token of a member of another project."""
 
 BY_CHECK: Final[Mapping[str, frozenset[str]]] = {
-    policy.ADMIN: frozenset({"admin"}),
-    policy.MEMBER: frozenset({"admin", "member"}),
-    policy.READER: frozenset({"admin", "member", "reader"}),
-    policy.SERVICE: frozenset({"service"}),
-    f"{policy.MEMBER} or {policy.SERVICE}": frozenset({"admin", "member", "service"}),
-    f"{policy.ADMIN} or {policy.SERVICE}": frozenset({"admin", "service"}),
-    policy.ALLOW_ALL: frozenset(TOKENS_BY_ROLE),
+    policy_rules.ADMIN: frozenset({"admin"}),
+    policy_rules.MEMBER: frozenset({"admin", "member"}),
+    policy_rules.READER: frozenset({"admin", "member", "reader"}),
+    policy_rules.SERVICE: frozenset({"service"}),
+    f"{policy_rules.MEMBER} or {policy_rules.SERVICE}": frozenset({"admin", "member", "service"}),
+    f"{policy_rules.ADMIN} or {policy_rules.SERVICE}": frozenset({"admin", "service"}),
+    policy_rules.ALLOW_ALL: frozenset(TOKENS_BY_ROLE),
 }
 """Roles that the default of a rule permits in the own project."""
 
@@ -66,5 +66,5 @@ def allowed_roles(rule: str) -> frozenset[str]:
     """
     if rule in BY_RULE:
         return BY_RULE[rule]
-    (check,) = (item.check_str for item in policy.list_rules() if item.name == rule)
+    (check,) = (item.check_str for item in policy_rules.list_rules() if item.name == rule)
     return BY_CHECK[check]

@@ -15,8 +15,7 @@ from attachd.agent import report_tokens
 from attachd.agent.report_tokens import ReportTokens
 from attachd.context import RequestContext
 from attachd.db import models
-from attachd.db.agents import accept_machine
-from attachd.db.agents import store as agents
+from attachd.db.agents import accept_machine, agent_store
 from attachd.manager.agents.rpc_server import AgentEndpoint
 from attachd.tests import concurrency
 from attachd.tests.fixtures import databases, db_rows, fake_agent
@@ -170,7 +169,7 @@ class ReportRaceOnSqlite(unittest.TestCase):
     def setUp(self):
         super().setUp()
         databases.use(self, self.kind)
-        agents.create(self.host, self.key)
+        agent_store.create(self.host, self.key)
         self.enterContext(mock.patch.object(report_tokens, "INTERVAL", 0.0))
         folders = [temp_dir(self) / name for name in ("first", "second")]
         first = ReportTokens(folders[0], self.host)
@@ -216,12 +215,12 @@ class ReportRaceOnSqlite(unittest.TestCase):
     def test_one_machine_stays_and_the_other_is_found(self):
         for _ in range(8):
             self.report_at_once()
-        row = agents.get(self.host)
-        self.assertEqual("conflict", agents.state(row))
+        row = agent_store.get(self.host)
+        self.assertEqual("conflict", agent_store.state(row))
         expected = [row["boot_id"] == "first", row["boot_id"] == "second"]
         for _ in range(4):
             self.assertEqual(expected, self.report_at_once())
-        self.assertNotEqual(row["boot_id"], agents.get(self.host)["conflict"]["boot_id"])
+        self.assertNotEqual(row["boot_id"], agent_store.get(self.host)["conflict"]["boot_id"])
         accept_machine.accept(self.host, "second", devices_gone=False)
         self.machines["second"].store()
         self.assertTrue(self.report(self.machines["second"], "second"))
@@ -235,8 +234,8 @@ class ReportRaceOnSqlite(unittest.TestCase):
             answers = concurrency.run_at_once(*calls)
             self.assertIsNone(answers[-1])
             tokens.record_accepted(sent[-1])
-            self.assertIsNone(agents.get(self.host)["conflict"])
-            self.assertEqual(sent[-1]["number"], agents.get(self.host)["report_number"])
+            self.assertIsNone(agent_store.get(self.host)["conflict"])
+            self.assertEqual(sent[-1]["number"], agent_store.get(self.host)["report_number"])
 
 
 class ReportRaceOnMariadb(ReportRaceOnSqlite):

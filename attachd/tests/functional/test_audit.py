@@ -13,8 +13,7 @@ import fixtures
 import sqlalchemy as sa
 import testtools
 
-from attachd.db import audit as audit_db
-from attachd.db import models
+from attachd.db import audit, models
 from attachd.db.engine import session
 from attachd.drivers import base, file
 from attachd.drivers.tgt.driver import TgtDriver
@@ -212,7 +211,7 @@ class TgtTest(AuditCase):
     @staticmethod
     def export(attachment_id):
         row = db_rows.get_attachment(attachment_id)
-        volume = audit_db.find_volume(row["volume_id"])
+        volume = audit.find_volume(row["volume_id"])
         return backends.volume_ref(volume), backends.export_with_secret(row)
 
     def test_audit_with_unbound_foreign_account_reports_it_only(self):

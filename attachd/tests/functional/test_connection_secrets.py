@@ -3,7 +3,7 @@
 
 from unittest import mock
 
-from attachd.api import policy
+from attachd.api import policy_rules
 from attachd.api.attachments.policy import CONNECTION_INFO_AGAIN as AGAIN
 from attachd.tests.fixtures import conf_fixture, db_rows, lifetime, wsgi_api
 from attachd.tests.functional.api_case import ApiCase
@@ -73,8 +73,8 @@ class ConnectionSecretsTest(ApiCase):
         file = lifetime.temp_dir(self) / "policy.yaml"
         file.write_text(f'"{AGAIN}": "rule:service_api"\n', encoding="utf-8")
         conf_fixture.override(self, "policy_file", str(file), group="oslo_policy")
-        policy.reset()
-        self.addCleanup(policy.reset)
+        policy_rules.reset()
+        self.addCleanup(policy_rules.reset)
         for found in self._connections(wsgi_api.MEMBER):
             self.assertNotIn("auth_password", found)
         for found in self._connections(SERVICE):

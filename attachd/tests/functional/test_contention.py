@@ -6,11 +6,10 @@ import functools
 import random
 
 from attachd import exception, states
-from attachd.db.attachments import store as attachments
+from attachd.db.attachments import attachment_store
 from attachd.db.cluster import services
-from attachd.db.types import store as types
-from attachd.db.volumes import metadata as volume_metadata
-from attachd.db.volumes import store as volumes
+from attachd.db.types import type_store
+from attachd.db.volumes import volume_metadata, volume_store
 from attachd.states import AttachmentState, Event, VolumeState
 from attachd.tests.fixtures import db_rows
 from attachd.tests.functional import race_case
@@ -39,7 +38,7 @@ class ContentionOnSqlite(DatabaseRaceCase):
 
     def test_reserve_of_one_volume_200_at_once_succeeds_once(self):
         volume = db_rows.add_volume()["id"]
-        reserve = functools.partial(attachments.reserve, volume, PROJECT)
+        reserve = functools.partial(attachment_store.reserve, volume, PROJECT)
         outcomes = race_case.outcomes(*[reserve] * 200)
         self.assertEqual({"dict": 1, "VolumeNotAvailable": 199}, outcomes)
         self.assertEqual(1, len(db_rows.list_attachments(volume)))
@@ -47,7 +46,7 @@ class ContentionOnSqlite(DatabaseRaceCase):
 
     def test_reserve_of_one_volume_in_4_processes_succeeds_once(self):
         volume = db_rows.add_volume()["id"]
-        reserve = functools.partial(attachments.reserve, volume, PROJECT)
+        reserve = functools.partial(attachment_store.reserve, volume, PROJECT)
         outcomes = self.outcomes_in_processes(reserve, processes=4, threads=50)
         self.assertEqual({"dict": 1, "VolumeNotAvailable": 199}, outcomes)
         self.assertEqual(1, len(db_rows.list_attachments(volume)))
@@ -55,7 +54,7 @@ class ContentionOnSqlite(DatabaseRaceCase):
 
     def test_reserve_of_multiattach_volume_at_once_succeeds_for_all(self):
         volume = db_rows.add_volume(multiattach=True)["id"]
-        reserve = functools.partial(attachments.reserve, volume, PROJECT)
+        reserve = functools.partial(attachment_store.reserve, volume, PROJECT)
         self.assertEqual({"dict": 50}, race_case.outcomes(*[reserve] * 50))
         self.assertEqual(50, len(db_rows.list_attachments(volume)))
         self._assert_derived(volume)
@@ -63,7 +62,9 @@ class ContentionOnSqlite(DatabaseRaceCase):
     def test_reserve_by_two_servers_at_once_succeeds_for_one(self):
         volume = db_rows.add_volume()["id"]
         calls = [
-            functools.partial(attachments.reserve, volume, {**PROJECT, "instance_uuid": server})
+            functools.partial(
+                attachment_store.reserve, volume, {**PROJECT, "instance_uuid": server}
+            )
             for server in ("one", "two")
             for _ in range(20)
         ]
@@ -87,23 +88,25 @@ class ContentionOnSqlite(DatabaseRaceCase):
         moved = 0
         for _ in range(20):
             volume = chance.choice(volume_ids)
-            held = attachments.list_of_volumes([volume])
+            held = attachment_store.list_of_volumes([volume])
             # A volume that others make "detaching" cannot be reserved.
             with contextlib.suppress(*REFUSALS):
                 if not held or chance.random() < 0.1:
-                    attachments.reserve(volume, PROJECT)
+                    attachment_store.reserve(volume, PROJECT)
                     continue
                 event = chance.choice(MOVES if chance.random() < 0.8 else LAST_MOVES)
-                attachments.transition(chance.choice(held)["id"], volume, event)
+                attachment_store.transition(chance.choice(held)["id"], volume, event)
                 moved += 1
         return moved
 
     def test_transition_at_once_is_made_once(self):
         volume = db_rows.add_volume()["id"]
         attachment = db_rows.add_attachment(volume, "connecting")
-        move = functools.partial(attachments.transition, attachment["id"], volume, Event.GRANTED)
+        move = functools.partial(
+            attachment_store.transition, attachment["id"], volume, Event.GRANTED
+        )
         alone = functools.partial(
-            attachments.transition_without_volume, attachment, Event.GRANTED, {}, 0
+            attachment_store.transition_without_volume, attachment, Event.GRANTED, {}, 0
         )
         outcomes = race_case.outcomes(*[move, alone] * 10)
         self.assertEqual({1, 19}, set(outcomes.values()), outcomes)
@@ -113,8 +116,8 @@ class ContentionOnSqlite(DatabaseRaceCase):
         for _ in range(10):
             volume = db_rows.add_volume()["id"]
             outcomes = race_case.outcomes(
-                functools.partial(attachments.reserve, volume, PROJECT),
-                functools.partial(volumes.transition, volume, Event.DELETE),
+                functools.partial(attachment_store.reserve, volume, PROJECT),
+                functools.partial(volume_store.transition, volume, Event.DELETE),
             )
             refused = outcomes.keys() - {"dict"}
             self.assertIn(refused, [{"VolumeNotAvailable"}, {"InvalidVolume"}])
@@ -122,13 +125,13 @@ class ContentionOnSqlite(DatabaseRaceCase):
 
     def test_metadata_updates_at_once_lose_no_key(self):
         volume = db_rows.add_volume()["id"]
-        type_id = types.create({"name": "t"})["id"]
+        type_id = type_store.create({"name": "t"})["id"]
         pairs = [{str(number): "x"} for number in range(16)]
         merges = [functools.partial(volume_metadata.merge, volume, pair) for pair in pairs]
-        specs = [functools.partial(types.merge_specs, type_id, pair) for pair in pairs]
+        specs = [functools.partial(type_store.merge_specs, type_id, pair) for pair in pairs]
         self.assertEqual({"dict": 32}, race_case.outcomes(*merges, *specs))
-        self.assertEqual(16, len(volumes.get(volume, None)["metadata"]))
-        self.assertEqual(16, len(types.get(type_id)["extra_specs"]))
+        self.assertEqual(16, len(volume_store.get(volume, None)["metadata"]))
+        self.assertEqual(16, len(type_store.get(type_id)["extra_specs"]))
 
     def test_first_service_reports_at_once_create_one_service(self):
         report = functools.partial(

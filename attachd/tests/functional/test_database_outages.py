@@ -17,7 +17,7 @@ from attachd import exception
 from attachd.conf import CONF
 from attachd.db import migration, models
 from attachd.db.engine import session
-from attachd.db.volumes import store as volumes
+from attachd.db.volumes import volume_store
 from attachd.tests.fixtures import conf_fixture, databases, db_rows, tcp_proxy
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
@@ -47,7 +47,7 @@ class SilenceWithMysqlclient(unittest.TestCase):
             conf_fixture.override(self, name, value, "database")
         session.dispose()
         self.addCleanup(session.dispose)
-        self.assertEqual(self.volume, volumes.get(self.volume, None)["id"])
+        self.assertEqual(self.volume, volume_store.get(self.volume, None)["id"])
 
     def assert_unavailable(self, says, *calls):
         for call in calls:
@@ -68,10 +68,10 @@ class SilenceWithMysqlclient(unittest.TestCase):
         return False
 
     def read(self):
-        return volumes.get(self.volume, None)["name"]
+        return volume_store.get(self.volume, None)["name"]
 
     def write(self, name="x"):
-        volumes.update(self.volume, {"name": name})
+        volume_store.update(self.volume, {"name": name})
 
     def assert_all_is_well(self):
         self.write("well")
@@ -151,7 +151,7 @@ class OutageOnMariadb(SilenceWithMysqlclient):
             self.proxy.pass_on()
             raise TimeoutError
         wait_until(lambda: self.succeeds(self.read))
-        self.assertEqual("free", volumes.get(self.volume, None)["name"])
+        self.assertEqual("free", volume_store.get(self.volume, None)["name"])
 
     def is_changed(self, statement):
         """Execute a statement by another connection; return whether its locks were free."""

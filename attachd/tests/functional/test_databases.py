@@ -15,12 +15,10 @@ import sqlalchemy as sa
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db.attachments import events
-from attachd.db.attachments import store as attachments
+from attachd.db.attachments import attachment_store, events
 from attachd.db.engine import session
-from attachd.db.types import store as types
-from attachd.db.volumes import metadata as volume_metadata
-from attachd.db.volumes import store as volumes
+from attachd.db.types import type_store
+from attachd.db.volumes import volume_metadata, volume_store
 from attachd.tests import concurrency
 from attachd.tests.fixtures import databases, db_rows
 from attachd.tests.selection import full_only
@@ -113,12 +111,12 @@ class OnMariadb(unittest.TestCase):
         volume = db_rows.add_volume()
         for values in ({"name": "x" * 256}, {"size_gib": 2**40}):
             with self.assertRaisesRegex(exception.BadRequest, "cannot be stored"):
-                volumes.update(volume["id"], values)
+                volume_store.update(volume["id"], values)
         self.assertEqual(volume, db_rows.get_volume(volume["id"]))
 
     def test_lone_surrogate_is_refused_by_mariadb(self):
         with self.assertRaisesRegex(exception.BadRequest, "cannot be stored"):
-            volumes.update(db_rows.add_volume()["id"], {"name": "\ud800"})
+            volume_store.update(db_rows.add_volume()["id"], {"name": "\ud800"})
 
 
 class SessionOnMariadb(OnMariadb):
@@ -168,10 +166,10 @@ class SessionOnMariadb(OnMariadb):
 
     def test_transaction_sends_only_its_statements_and_one_commit(self):
         volume = db_rows.add_volume()["id"]
-        attachment = attachments.reserve(volume, {"project_id": "p"})["id"]
-        sent = self._questions(lambda: volumes.update(volume, {"name": "x"}), session.writer)
+        attachment = attachment_store.reserve(volume, {"project_id": "p"})["id"]
+        sent = self._questions(lambda: volume_store.update(volume, {"name": "x"}), session.writer)
         self.assertEqual(2, sent)
-        sent = self._questions(lambda: attachments.get(attachment, None), session.reader)
+        sent = self._questions(lambda: attachment_store.get(attachment, None), session.reader)
         self.assertEqual(1, sent)
 
     def _questions(self, function, lend):
@@ -194,7 +192,7 @@ class OnPostgresql(OnMariadb):
 
     def test_nul_character_is_refused_by_postgresql(self):
         with self.assertRaisesRegex(exception.BadRequest, "cannot be stored"):
-            volumes.update(db_rows.add_volume()["id"], {"name": "\0"})
+            volume_store.update(db_rows.add_volume()["id"], {"name": "\0"})
 
     def test_transaction_on_postgresql_sees_commits_of_others(self):
         isolation = "SHOW transaction_isolation"
@@ -238,15 +236,15 @@ class RestartOnMariadb(unittest.TestCase):
         volume = db_rows.add_volume()["id"]
         for _ in range(2):
             self._end_all()
-            attachment = attachments.reserve(volume, {"project_id": "p"})["id"]
+            attachment = attachment_store.reserve(volume, {"project_id": "p"})["id"]
             self._end_all()
-            self.assertEqual("reserved", attachments.get(attachment, None)["state"])
+            self.assertEqual("reserved", attachment_store.get(attachment, None)["state"])
             self._end_all()
-            attachments.transition(attachment, volume, attachments.Event.CANCEL)
+            attachment_store.transition(attachment, volume, attachment_store.Event.CANCEL)
 
     def test_transaction_cut_off_by_restart_is_done_once(self):
         volume = db_rows.add_volume()["id"]
-        attachment = attachments.reserve(volume, {"project_id": "p"})["id"]
+        attachment = attachment_store.reserve(volume, {"project_id": "p"})["id"]
         cuts = iter([True, True, False])
 
         def guard(locked):
@@ -254,8 +252,10 @@ class RestartOnMariadb(unittest.TestCase):
                 self._end_all()
             return {"generation": locked.attachment["generation"] + 1}
 
-        attachments.transition(attachment, volume, attachments.Event.CONNECT, guard=guard)
-        self.assertEqual(1, attachments.get(attachment, None)["generation"])
+        attachment_store.transition(
+            attachment, volume, attachment_store.Event.CONNECT, guard=guard
+        )
+        self.assertEqual(1, attachment_store.get(attachment, None)["generation"])
 
     def test_commit_cut_off_by_restart_is_not_repeated(self):
         volume = db_rows.add_volume()["id"]
@@ -265,7 +265,7 @@ class RestartOnMariadb(unittest.TestCase):
 
         sa.event.listen(session._engines().writer, "commit", cut)
         with self.assertRaisesRegex(exception.Unavailable, "may have been stored"):
-            attachments.reserve(volume, {"project_id": "p"})
+            attachment_store.reserve(volume, {"project_id": "p"})
 
 
 class RestartOnPostgresql(RestartOnMariadb):
@@ -283,17 +283,17 @@ class TypeDeletionOnMariadb(unittest.TestCase):
     def test_type_delete_and_volume_create_at_once_exclude_each_other(self):
         # The second one sees the result of the first: the foreign key waits for it.
         for _ in range(10):
-            type_id = types.create({"name": "t"})["id"]
+            type_id = type_store.create({"name": "t"})["id"]
             values = {"project_id": "p", "size_gib": 1, "volume_type_id": type_id}
             outcomes = concurrency.run_at_once(
-                functools.partial(types.delete, type_id),
-                functools.partial(volumes.create, {**values, "state": "deleting"}, {}),
+                functools.partial(type_store.delete, type_id),
+                functools.partial(volume_store.create, {**values, "state": "deleting"}, {}),
             )
             failed = {type(error) for error in outcomes if isinstance(error, Exception)}
             if failed == {exception.TypeInUse}:
                 (volume,) = db_rows.list_volumes()
-                volumes.transition(volume["id"], volumes.Event.DELETED)
-                types.delete(type_id)
+                volume_store.transition(volume["id"], volume_store.Event.DELETED)
+                type_store.delete(type_id)
             self.assertIn(failed, [{exception.TypeInUse}, {exception.VolumeTypeNotFound}])
 
 

@@ -9,7 +9,7 @@ from attachd import exception
 from attachd.api.fencing import detach_attachments
 from attachd.conf import CONF
 from attachd.db import host_fences, models
-from attachd.db.agents import transitions as agent_transitions
+from attachd.db.agents import agent_transitions
 from attachd.db.attachments import async_requests
 from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
 from attachd.manager.ha.recovery import RecoveryLoop

@@ -13,8 +13,7 @@ import attachd
 from attachd import exception
 from attachd.conf import CONF
 from attachd.db import host_fences, models
-from attachd.db.agents import host_leases
-from attachd.db.agents import transitions as agent_transitions
+from attachd.db.agents import agent_transitions, host_leases
 from attachd.db.host_fences import Lift
 from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
 from attachd.manager.ha.recovery import RecoveryLoop

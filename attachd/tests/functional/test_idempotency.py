@@ -8,7 +8,7 @@ from attachd import exception
 from attachd.api.attachments import lifecycle
 from attachd.conf import CONF
 from attachd.db import idempotency_keys, models
-from attachd.db.attachments import store as attachments_db
+from attachd.db.attachments import attachment_store
 from attachd.db.engine import session
 from attachd.rpc import manager_api
 from attachd.states import Event
@@ -184,7 +184,7 @@ class LostTest(Case):
         self.assertEqual((200, former[0]["id"]), (answer.status, row["id"]))
         for generation in (former[0]["generation"], former[0]["generation"] + 1):
             with self.assertRaises(exception.InvalidTransition):
-                attachments_db.transition(
+                attachment_store.transition(
                     row["id"], volume["id"], Event.DISCONNECT, generation=generation
                 )
 

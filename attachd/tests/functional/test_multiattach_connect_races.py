@@ -10,9 +10,9 @@ from oslo_db import exception as db_exception
 import sqlalchemy as sa
 
 from attachd.db import models
-from attachd.db.attachments import store as db
+from attachd.db.attachments import attachment_store
 from attachd.db.engine import session
-from attachd.db.types import store as types
+from attachd.db.types import type_store
 from attachd.manager import attach, detach
 from attachd.tests import concurrency
 from attachd.tests.fixtures import backends, conf_fixture, db_rows
@@ -30,7 +30,9 @@ class SharingOnSqlite(DatabaseRaceCase):
         super().setUp()
 
     def _volume(self, **specs):
-        kind = types.create({"name": models.new_id(), "extra_specs": {**SEVERAL, **specs}})["id"]
+        kind = type_store.create({"name": models.new_id(), "extra_specs": {**SEVERAL, **specs}})[
+            "id"
+        ]
         return db_rows.add_volume(multiattach=True, volume_type_id=kind)["id"]
 
     def _connect(self, attachment_id, volume, host, **more):
@@ -51,7 +53,9 @@ class SharingOnSqlite(DatabaseRaceCase):
 
     def test_reserve_40_at_once_with_limit_5_succeeds_5_times(self):
         volume = self._volume(max_attachments="5")
-        reserve = functools.partial(db.reserve, volume, {"project_id": db_rows.PROJECT})
+        reserve = functools.partial(
+            attachment_store.reserve, volume, {"project_id": db_rows.PROJECT}
+        )
         for left in (5, 2, 0):
             outcomes = concurrency.run_at_once(*[reserve] * 40)
             kinds = Counter(type(outcome).__name__ for outcome in outcomes)

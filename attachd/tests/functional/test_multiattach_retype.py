@@ -5,7 +5,7 @@ import functools
 import itertools
 
 from attachd.db import quotas
-from attachd.db.types import store as types
+from attachd.db.types import type_store
 from attachd.tests import concurrency
 from attachd.tests.fixtures import db_rows
 from attachd.tests.functional.api_case import ApiCase
@@ -119,8 +119,10 @@ class FailureTest(Case):
         self.assert_refused(self.add("shared"), "single", "does not migrate .* asks for: colour")
 
     def test_retype_to_deleted_or_changed_type_keeps_type_and_flag(self):
-        for number, change in itertools.product(range(5), (types.delete, self._change)):
-            kind = types.create({"name": f"t{number}{change.__name__}", "extra_specs": SEVERAL})
+        for number, change in itertools.product(range(5), (type_store.delete, self._change)):
+            kind = type_store.create(
+                {"name": f"t{number}{change.__name__}", "extra_specs": SEVERAL}
+            )
             volume = self.add("plain")
             answer, _ = concurrency.run_at_once(
                 functools.partial(self.retype, volume, kind["id"]),
@@ -130,12 +132,12 @@ class FailureTest(Case):
             got = answer.status == 202
             self.assertEqual(got, name == kind["name"])
             self.assertIn(answer.status, {202, 404, 409}, answer.raw)
-            asked = types.get(kind["id"])["extra_specs"] if got else {}
+            asked = type_store.get(kind["id"])["extra_specs"] if got else {}
             self.assertEqual(asked == SEVERAL, several, asked)
 
     @staticmethod
     def _change(type_id):
-        types.delete_spec(type_id, "multiattach")
+        type_store.delete_spec(type_id, "multiattach")
 
     def test_retype_and_attach_at_once_exclude_each_other(self):
         wanted = {"os-retype": {"new_type": "plain"}}

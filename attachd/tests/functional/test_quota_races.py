@@ -5,10 +5,9 @@ import functools
 
 from attachd.conf import CONF
 from attachd.db import quotas
-from attachd.db.attachments import store as attachments
-from attachd.db.types import store as types
-from attachd.db.volumes import store as volumes
-from attachd.db.volumes import updates as volume_updates
+from attachd.db.attachments import attachment_store
+from attachd.db.types import type_store
+from attachd.db.volumes import volume_store, volume_updates
 from attachd.tests.fixtures import db_rows
 from attachd.tests.functional import race_case
 from attachd.tests.functional.race_case import DatabaseRaceCase
@@ -19,7 +18,7 @@ VALUES = {"project_id": db_rows.PROJECT, "size_gib": 1, "host": "here@fake#pool"
 
 def create(**values):
     """Store a volume."""
-    return volumes.create({**VALUES, **values}, {})
+    return volume_store.create({**VALUES, **values}, {})
 
 
 @full_only("races")
@@ -42,10 +41,12 @@ class RacesOnSqlite(DatabaseRaceCase):
         self.assertEqual({"dict": 5, "QuotaExceeded": 75}, outcomes)
 
     def test_gigabyte_quota_is_kept_by_calls_at_once(self):
-        gold = types.create({"name": "gold"})["id"]
+        gold = type_store.create({"name": "gold"})["id"]
         growing = [db_rows.add_volume()["id"] for _ in range(20)]
         quotas.set_limits(db_rows.PROJECT, {"gigabytes": 20 + 15, "gigabytes_gold": 6})
-        calls = [functools.partial(volumes.extend, item, db_rows.PROJECT, 2) for item in growing]
+        calls = [
+            functools.partial(volume_store.extend, item, db_rows.PROJECT, 2) for item in growing
+        ]
         calls += [create] * 10
         calls += [functools.partial(create, volume_type_id=gold)] * 20
         outcomes = race_case.outcomes(*calls)
@@ -55,7 +56,7 @@ class RacesOnSqlite(DatabaseRaceCase):
         self.assertLessEqual(used.get("gigabytes_gold", quotas.ResourceUsage(0)).total, 6)
 
     def test_type_quota_is_kept_by_retypes_at_once(self):
-        gold = types.create({"name": "gold"})["id"]
+        gold = type_store.create({"name": "gold"})["id"]
         quotas.set_limits(db_rows.PROJECT, {"volumes_gold": 6})
         request = volume_updates.RetypeRequest(None, gold, type_specs={}, statuses=("available",))
         calls = [
@@ -74,7 +75,7 @@ class RacesOnSqlite(DatabaseRaceCase):
         quotas.set_limits(db_rows.PROJECT, {"attachments": 7})
         owner = {"project_id": db_rows.PROJECT, "user_id": "u"}
         calls = [
-            functools.partial(attachments.reserve, volume_id, owner)
+            functools.partial(attachment_store.reserve, volume_id, owner)
             for volume_id in [several] * 20 + [db_rows.add_volume()["id"] for _ in range(20)]
         ]
         outcomes = race_case.outcomes(*calls)
@@ -85,7 +86,8 @@ class RacesOnSqlite(DatabaseRaceCase):
         quotas.set_limits(db_rows.PROJECT, {"volumes": 10})
         going = [create(state="deleting")["id"] for _ in range(10)]
         leave = [
-            functools.partial(volumes.transition, item, volumes.Event.DELETED) for item in going
+            functools.partial(volume_store.transition, item, volume_store.Event.DELETED)
+            for item in going
         ]
         outcomes = race_case.outcomes(*leave, *[create] * 30)
         made = outcomes["dict"] - len(going)

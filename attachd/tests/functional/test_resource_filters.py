@@ -4,7 +4,7 @@
 import json
 import unittest
 
-from attachd.api import filters
+from attachd.api import filter_register
 from attachd.tests.fixtures import api_context, lifetime, wsgi_api
 from attachd.tests.fixtures.conf_fixture import override
 
@@ -30,14 +30,14 @@ class ResourceFiltersTest(unittest.TestCase):
         super().setUp()
         self.api = wsgi_api.use(self)
         api_context.add_type("gold")
-        filters.reset()
-        self.addCleanup(filters.reset)
+        filter_register.reset()
+        self.addCleanup(filter_register.reset)
 
     def say(self, chosen):
         path = lifetime.temp_dir(self) / "filters.json"
         path.write_text(json.dumps(chosen), encoding="utf-8")
         override(self, "resource_query_filters_file", str(path), group="api")
-        filters.reset()
+        filter_register.reset()
 
     def listed_filters(self):
         found = self.api.request("GET", "/resource_filters").body["resource_filters"]
@@ -52,7 +52,7 @@ class ResourceFiltersTest(unittest.TestCase):
         result = self.listed_filters()
         self.assertEqual(set(LISTS), set(result))
         for resource, names in result.items():
-            for name in filters.RESOURCES[resource].known | {"colour"}:
+            for name in filter_register.RESOURCES[resource].known | {"colour"}:
                 # Who may ask for a part of a value may ask for all of it.
                 taken = name in names or f"{name}~" in names
                 with self.subTest(resource=resource, name=name):
@@ -62,7 +62,9 @@ class ResourceFiltersTest(unittest.TestCase):
         self.assert_listed_filters_are_accepted()
 
     def test_cinder_command_list_filters_shows_all_configured_filters(self):
-        self.say({name: sorted(resource.known) for name, resource in filters.RESOURCES.items()})
+        self.say(
+            {name: sorted(resource.known) for name, resource in filter_register.RESOURCES.items()}
+        )
         self.assert_listed_filters_are_accepted()
 
     def test_cinder_command_list_filters_shows_some_and_no_filters(self):

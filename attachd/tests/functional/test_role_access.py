@@ -9,7 +9,7 @@ import dataclasses
 import re
 from unittest import mock
 
-from attachd.api import app, endpoint, policy, validation
+from attachd.api import app, endpoint, policy_rules, validation
 from attachd.api import microversions as mv
 from attachd.conf import CONF
 from attachd.context import RequestContext
@@ -32,7 +32,7 @@ class RulesTest(ApiCase):
         )
 
     def test_policy_rules_allow_the_expected_roles(self):
-        for rule in policy.list_rules():
+        for rule in policy_rules.list_rules():
             with self.subTest(rule.name):
                 expected = role_expectations.allowed_roles(rule.name)
                 for project in (wsgi_api.PROJECT, role_expectations.OTHER_PROJECT):
@@ -40,9 +40,9 @@ class RulesTest(ApiCase):
                     found = {
                         name
                         for name, token in role_expectations.TOKENS_BY_ROLE.items()
-                        if policy.allows(self._context(token), rule.name, target)
+                        if policy_rules.allows(self._context(token), rule.name, target)
                     }
-                    own = project == wsgi_api.PROJECT or rule.check_str == policy.ALLOW_ALL
+                    own = project == wsgi_api.PROJECT or rule.check_str == policy_rules.ALLOW_ALL
                     wanted = expected if own else expected & role_expectations.IN_ALL_PROJECTS
                     self.assertEqual(wanted, found, f"in the project {project}")
 

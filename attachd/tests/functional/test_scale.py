@@ -11,9 +11,8 @@ from unittest import mock
 
 import yaml
 
-from attachd.api import filters as register
+from attachd.api import filter_register, policy_rules
 from attachd.api import microversions as mv
-from attachd.api import policy
 from attachd.api.attachments import handlers as attachment_lists
 from attachd.api.volumes import handlers as volume_lists
 from attachd.conf import CONF
@@ -47,8 +46,8 @@ class Case(unittest.TestCase):
         cls.owner = unittest.TestCase()
         cls.addClassCleanup(cls.owner.doCleanups)
         large_database.use(cls.owner, cls.kind)
-        policy.reset()
-        cls.addClassCleanup(policy.reset)
+        policy_rules.reset()
+        cls.addClassCleanup(policy_rules.reset)
         cls.member = api_context.make_context(project=large_database.LARGE_PROJECT)
         cls.admin = api_context.make_context(
             *api_context.ADMIN, project=large_database.LARGE_PROJECT
@@ -215,8 +214,8 @@ class OnMariadb(Pages):
             self.assertNotEqual("ALL", plan["type"], plan)
 
     def test_filter_samples_include_every_filter(self):
-        self.assertEqual(register.VOLUME.known, VOLUME_FILTERS.keys() | EMPTY)
-        self.assertEqual(register.ATTACHMENT.known, ATTACHMENT_FILTERS.keys())
+        self.assertEqual(filter_register.VOLUME.known, VOLUME_FILTERS.keys() | EMPTY)
+        self.assertEqual(filter_register.ATTACHMENT.known, ATTACHMENT_FILTERS.keys())
 
     def test_filters_use_an_index(self):
         cases = [(self.volumes, VOLUME_FILTERS), (self.attachments, ATTACHMENT_FILTERS)]
@@ -232,7 +231,9 @@ class OnMariadb(Pages):
                 names = {"volume": tuple(everything), "attachment": tuple(everything)}
                 with (
                     self.subTest(name, list=list_.__name__, who="member"),
-                    mock.patch.object(register, "for_members", lambda item, n=names: n[item.name]),
+                    mock.patch.object(
+                        filter_register, "for_members", lambda item, n=names: n[item.name]
+                    ),
                 ):
                     self.assert_indexed(self.plans(list_, self.member, query))
 

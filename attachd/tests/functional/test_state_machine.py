@@ -12,7 +12,7 @@ import unittest
 from hypothesis import stateful
 from hypothesis import strategies as st
 
-from attachd.db.volumes import store as volumes_db
+from attachd.db.volumes import volume_store
 from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
 from attachd.manager.ha.ensure_exports import EnsureExportsTask
 from attachd.tests.fixtures import db_rows, wsgi_api
@@ -87,7 +87,7 @@ class Machine(Rules):
         wait_until(
             lambda: (
                 not any(
-                    row["id"] == volume_id and row["state"] in volumes_db.IN_PROGRESS
+                    row["id"] == volume_id and row["state"] in volume_store.IN_PROGRESS
                     for row in db_rows.list_volumes()
                 )
             ),

@@ -8,9 +8,8 @@ import unittest
 from unittest import mock
 
 from attachd import exception, multiattach
-from attachd.db.types import store as types
-from attachd.db.volumes import store as volumes
-from attachd.db.volumes import updates as volume_updates
+from attachd.db.types import type_store
+from attachd.db.volumes import volume_store, volume_updates
 from attachd.tests import concurrency
 from attachd.tests.fixtures import databases, db_rows
 from attachd.tests.functional import race_case
@@ -24,7 +23,7 @@ ROUNDS = 15
 
 def create(kind, project=db_rows.PROJECT):
     """Store a volume, as the API does: by the type as it was a moment ago."""
-    specs = types.get(kind)["extra_specs"]
+    specs = type_store.get(kind)["extra_specs"]
     values = {
         "project_id": project,
         "size_gib": 1,
@@ -33,12 +32,12 @@ def create(kind, project=db_rows.PROJECT):
         "type_specs": specs,
         "multiattach": multiattach.parse(specs).multiattach,
     }
-    return volumes.create(values, {})
+    return volume_store.create(values, {})
 
 
 def retype(volume_id, kind):
     """Give a volume the type, as it was a moment ago."""
-    specs = types.get(kind)["extra_specs"]
+    specs = type_store.get(kind)["extra_specs"]
     wanted = volume_updates.RetypeRequest(None, kind, specs, ("available",))
     volume_updates.retype(volume_id, db_rows.PROJECT, wanted)
 
@@ -55,7 +54,7 @@ class RacesOnSqlite(DatabaseRaceCase):
         return race_case.outcomes(*calls)
 
     def assert_kept(self, kind):
-        several = multiattach.parse(types.get(kind)["extra_specs"]).multiattach
+        several = multiattach.parse(type_store.get(kind)["extra_specs"]).multiattach
         having = [
             row["multiattach"] for row in db_rows.list_volumes() if row["volume_type_id"] == kind
         ]
@@ -65,25 +64,25 @@ class RacesOnSqlite(DatabaseRaceCase):
     def test_type_change_and_create_at_once_leave_the_multiattach_flag_of_the_type(self):
         seen = Counter()
         for number in range(ROUNDS):
-            kind = types.create({"name": f"t{number}", "extra_specs": SEVERAL})["id"]
-            change = functools.partial(types.delete_spec, kind, "multiattach")
+            kind = type_store.create({"name": f"t{number}", "extra_specs": SEVERAL})["id"]
+            change = functools.partial(type_store.delete_spec, kind, "multiattach")
             outcomes = self.race(kind, change)
             self.assertLessEqual(
                 outcomes.keys(), {"dict", "NoneType", "Conflict", "BadRequest"}, outcomes
             )
             got = self.assert_kept(kind)
             self.assertEqual(18 - outcomes["Conflict"], got)
-            if types.get(kind)["extra_specs"] == SEVERAL:
+            if type_store.get(kind)["extra_specs"] == SEVERAL:
                 self.assertEqual((1, 0), (outcomes["BadRequest"], outcomes["Conflict"]))
             seen += outcomes
         self.assertGreater(seen["dict"], 0)
 
     def test_type_changes_and_renames_at_once_lose_no_update(self):
         for number in range(ROUNDS):
-            kind = types.create({"name": f"t{number}"})["id"]
+            kind = type_store.create({"name": f"t{number}"})["id"]
             pairs = (SEVERAL, {"mode": "RO"}, {"max_attachments": "2"})
-            changes = [functools.partial(types.merge_specs, kind, pair) for pair in pairs]
-            name = functools.partial(types.update, kind, {"name": f"n{number}"})
+            changes = [functools.partial(type_store.merge_specs, kind, pair) for pair in pairs]
+            name = functools.partial(type_store.update, kind, {"name": f"n{number}"})
             outcomes = self.race(kind, *changes, name)
             self.assertLessEqual(
                 outcomes.keys(), {"dict", "NoneType", "Conflict", "BadRequest"}, outcomes
@@ -92,8 +91,8 @@ class RacesOnSqlite(DatabaseRaceCase):
 
     def test_type_delete_and_create_volume_at_once_leave_no_volume_of_deleted_type(self):
         for number in range(ROUNDS):
-            kind = types.create({"name": f"t{number}", "extra_specs": SEVERAL})["id"]
-            outcomes = self.race(kind, functools.partial(types.delete, kind))
+            kind = type_store.create({"name": f"t{number}", "extra_specs": SEVERAL})["id"]
+            outcomes = self.race(kind, functools.partial(type_store.delete, kind))
             having = [row for row in db_rows.list_volumes() if row["volume_type_id"] == kind]
             if outcomes["TypeInUse"]:
                 self.assertEqual(18, len(having))
@@ -110,7 +109,7 @@ class WaitingOnMariadb(unittest.TestCase):
     def setUp(self):
         super().setUp()
         databases.use(self, self.kind)
-        self.type = types.create({"name": "shared", "extra_specs": SEVERAL})["id"]
+        self.type = type_store.create({"name": "shared", "extra_specs": SEVERAL})["id"]
         self.volume = db_rows.add_volume()["id"]
 
     def test_retype_checked_against_old_type_is_refused(self):
@@ -118,7 +117,7 @@ class WaitingOnMariadb(unittest.TestCase):
             functools.partial(create, self.type),
             functools.partial(retype, self.volume, self.type),
         )
-        with mock.patch.object(types, "get", return_value={"extra_specs": {}}):
+        with mock.patch.object(type_store, "get", return_value={"extra_specs": {}}):
             for call in calls:
                 with self.assertRaisesRegex(exception.Conflict, "changed meanwhile"):
                     call()
@@ -126,7 +125,7 @@ class WaitingOnMariadb(unittest.TestCase):
 
     def test_type_change_waits_for_volume_create_in_progress(self):
         kept, changed = threading.Event(), threading.Event()
-        real = types.lock_unchanged
+        real = type_store.lock_unchanged
 
         def keep(connection, type_id, judged):
             real(connection, type_id, judged)
@@ -137,11 +136,11 @@ class WaitingOnMariadb(unittest.TestCase):
         def change():
             self.assertTrue(kept.wait(TIMEOUT))
             try:
-                types.merge_specs(self.type, {"mode": "RO"})
+                type_store.merge_specs(self.type, {"mode": "RO"})
             finally:
                 changed.set()
 
-        with mock.patch.object(types, "lock_unchanged", keep):
+        with mock.patch.object(type_store, "lock_unchanged", keep):
             made, refused = concurrency.run_at_once(functools.partial(create, self.type), change)
         self.assertEqual(self.type, made["volume_type_id"])
         self.assertRegex(str(refused), "currently in use")

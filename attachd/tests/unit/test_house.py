@@ -187,6 +187,18 @@ class ImportsTest(unittest.TestCase):
         graph = {_name(path): _internal_imports(path, modules) for path in _sources()}
         self.assertEqual([], _cycle(graph))
 
+    def test_modules_keep_their_names(self):
+        renamed = [
+            f"{_where(path)}: {alias.name} as {alias.asname}"
+            for path in _product_sources()
+            for node in _parsed(path).imports
+            if isinstance(node, ast.ImportFrom) and _package_of(path, node).startswith("attachd")
+            for alias in node.names
+            if alias.name.islower() and alias.name not in (alias.asname or alias.name)
+        ]
+        allowed = {"microversions as mv"}
+        self.assertEqual([], [line for line in renamed if line.split(": ")[1] not in allowed])
+
     def test_import_cycle_is_detected(self):
         graph = {"a": {"b"}, "b": {"c"}, "c": {"d", "b"}, "d": set()}
         self.assertEqual(["b", "c", "b"], _cycle(graph))

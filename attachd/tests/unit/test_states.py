@@ -10,8 +10,8 @@ import itertools
 import unittest
 
 from attachd import exception, states
-from attachd.db.attachments import store as attachments
-from attachd.db.volumes import store as volumes
+from attachd.db.attachments import attachment_store
+from attachd.db.volumes import volume_store
 from attachd.states import AttachmentState, Event, VolumeState
 from attachd.tests.fixtures import databases, db_rows
 
@@ -147,11 +147,11 @@ class TransitionsTest(databases.DatabaseCase):
                 attachment_id = db_rows.add_attachment(volume_id, state.value)["id"]
                 if target is None:
                     with self.assertRaises(exception.InvalidTransition) as refused:
-                        attachments.transition(attachment_id, volume_id, event)
+                        attachment_store.transition(attachment_id, volume_id, event)
                     self.assertIn(attachment_id, str(refused.exception))
                     self.assertIn(state.value, str(refused.exception))
                 else:
-                    attachments.transition(attachment_id, volume_id, event)
+                    attachment_store.transition(attachment_id, volume_id, event)
                 left = [row["state"] for row in db_rows.list_attachments(volume_id)]
                 self.assertEqual([] if target == GONE else [target or state.value], left)
                 volume = db_rows.get_volume(volume_id)
@@ -165,9 +165,9 @@ class TransitionsTest(databases.DatabaseCase):
                 volume_id = db_rows.add_volume(state.value)["id"]
                 if target is None:
                     with self.assertRaises(exception.AttachdError):
-                        volumes.transition(volume_id, event, {})
+                        volume_store.transition(volume_id, event, {})
                 else:
-                    volumes.transition(volume_id, event, {})
+                    volume_store.transition(volume_id, event, {})
                 left = [row for row in db_rows.list_volumes() if row["id"] == volume_id]
                 expected = [] if target == GONE else [target or state.value]
                 self.assertEqual(expected, [row["state"] for row in left])
@@ -234,7 +234,7 @@ class DerivationTest(unittest.TestCase):
 
     def test_move_without_volume_refuses_event_that_changes_status(self):
         with self.assertRaises(AssertionError):
-            attachments.transition_without_volume({"id": "any"}, Event.CONNECT_LOST, {}, 1)
+            attachment_store.transition_without_volume({"id": "any"}, Event.CONNECT_LOST, {}, 1)
 
     def test_state_after_detach_changes_only_error(self):
         changed = {state: states.state_after_detach(state) for state in VolumeState}

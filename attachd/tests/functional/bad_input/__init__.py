@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from attachd.db.types import qos_specs as qos_db
-from attachd.db.types import store as types_db
+from attachd.db.types import type_store
 from attachd.tests.fixtures import db_rows, wsgi_api
 
 UNKNOWN = "99999999-9999-4999-8999-999999999999"
@@ -53,7 +53,7 @@ def world() -> World:
     theirs = db_rows.add_volume(project_id="b" * 32)["id"]
     attached, reserved = _attachment("attached"), _attachment("reserved")
     used_qos = qos_db.create("used", "both", {})["id"]
-    used = types_db.create({"name": "used"})["id"]
+    used = type_store.create({"name": "used"})["id"]
     db_rows.change_volume(volume, volume_type_id=used)
     return {
         "volume": volume,
@@ -65,10 +65,10 @@ def world() -> World:
         "attached": attached,
         "failed": _attachment("connect_unknown"),
         "theirs": db_rows.add_attachment(theirs, project_id="b" * 32)["id"],
-        "type": types_db.create({"name": "free"})["id"],
+        "type": type_store.create({"name": "free"})["id"],
         "used_type": used,
-        "limited_type": types_db.create({"name": "limited", "qos_specs_id": used_qos})["id"],
-        "private_type": types_db.create({"name": "private", "is_public": False})["id"],
+        "limited_type": type_store.create({"name": "limited", "qos_specs_id": used_qos})["id"],
+        "private_type": type_store.create({"name": "private", "is_public": False})["id"],
         "qos": qos_db.create("free", "front-end", {"k": "v"})["id"],
         "used_qos": used_qos,
         "unknown": UNKNOWN,

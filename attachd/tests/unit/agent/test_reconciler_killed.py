@@ -7,7 +7,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.agent.journal import Journal, Step
-from attachd.db.agents import transitions as agent_transitions
+from attachd.db.agents import agent_transitions
 from attachd.rpc import agent_manager_api
 from attachd.tests.fixtures import db_rows
 from attachd.tests.fixtures.backends import ProcessKilled

@@ -10,7 +10,7 @@ import random
 from unittest import mock
 
 from attachd import exception
-from attachd.db.agents import transitions as agent_transitions
+from attachd.db.agents import agent_transitions
 from attachd.rpc import agent_manager_api
 from attachd.tests.fixtures import db_rows
 from attachd.tests.fixtures.fake_host import CREDENTIALS

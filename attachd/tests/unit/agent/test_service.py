@@ -12,7 +12,7 @@ from attachd import exception
 from attachd.agent import service as agent_service
 from attachd.agent.service import Agent, Endpoint
 from attachd.context import RequestContext
-from attachd.db.agents import store as agents
+from attachd.db.agents import agent_store
 from attachd.db.attachments import async_requests
 from attachd.rpc import agent_api, agent_manager_api, agent_transport, manager_api
 from attachd.tests.fixtures import db_rows, fake_host
@@ -55,7 +55,7 @@ class AgentTest(fake_host.FakeHostCase):
             seen = []
             server.return_value.find_problem.return_value = None
             server.return_value.start = lambda **_: seen.append(
-                agents.get(fake_host.NAME)["alive"]
+                agent_store.get(fake_host.NAME)["alive"]
             )
             self.agent = self.make_agent()
             self.start()
@@ -98,8 +98,8 @@ class AgentTest(fake_host.FakeHostCase):
         with mock.patch.object(self.connector, "connect", connect):
             self.start()
             self.assertTrue(entered.wait(TIMEOUT))
-            before = agents.get(fake_host.NAME)["seen_at"]
-            wait_until(lambda: agents.get(fake_host.NAME)["seen_at"] > before)
+            before = agent_store.get(fake_host.NAME)["seen_at"]
+            wait_until(lambda: agent_store.get(fake_host.NAME)["seen_at"] > before)
             gate.set()
             self.assertTrue(self.agent.stop())
 
@@ -116,18 +116,18 @@ class AgentTest(fake_host.FakeHostCase):
         )
         with hanging:
             for _ in range(3):
-                before = agents.get(fake_host.NAME)["seen_at"]
+                before = agent_store.get(fake_host.NAME)["seen_at"]
                 with self.assertRaisesRegex(exception.HostError, "hangs"):
                     self.agent.report()
-                self.assertGreater(agents.get(fake_host.NAME)["seen_at"], before)
-        self.assertIn("hangs", agents.get(fake_host.NAME)["error"])
-        self.assertIsNone(agents.get(fake_host.NAME)["connector"])
+                self.assertGreater(agent_store.get(fake_host.NAME)["seen_at"], before)
+        self.assertIn("hangs", agent_store.get(fake_host.NAME)["error"])
+        self.assertIsNone(agent_store.get(fake_host.NAME)["connector"])
         gate.set()
 
         def is_well():
             with contextlib.suppress(exception.HostError):
                 self.agent.report()
-            return agents.get(fake_host.NAME)["error"] is None
+            return agent_store.get(fake_host.NAME)["error"] is None
 
         # A slow machine answers later than after 10 ms.
         wait = futures.wait
@@ -164,7 +164,7 @@ class AgentTest(fake_host.FakeHostCase):
             self.agent.report()
         self.assertEqual(1, len(logged.output))
         self.assertIn(attachment_id, logged.output[0])
-        row = agents.get(fake_host.NAME)
+        row = agent_store.get(fake_host.NAME)
         self.assertRegex(row["error"], f"^1 of 1 places .*{attachment_id} .since ")
         self.assertIsNone(row["connector"])
 
@@ -172,7 +172,7 @@ class AgentTest(fake_host.FakeHostCase):
         attachment_id = self.hang()
         self.pass_time()
         self.agent.report()
-        row = agents.get(fake_host.NAME)
+        row = agent_store.get(fake_host.NAME)
         self.assertRegex(row["error"], f"^1 of 8 places .*{attachment_id}")
         self.assertEqual(fake_host.NAME, row["connector"]["host"])
 
@@ -231,7 +231,7 @@ class AgentTest(fake_host.FakeHostCase):
         broken.write_text("{")
         with self.assertRaisesRegex(exception.HostError, "x.json"):
             self.agent.report()
-        self.assertIn("x.json", agents.get(fake_host.NAME)["error"])
+        self.assertIn("x.json", agent_store.get(fake_host.NAME)["error"])
         self.assertEqual("connected", self.state(attachment_id))
 
     def test_stop_keeps_devices(self):

@@ -6,7 +6,7 @@ import unittest
 from oslo_policy import policy as oslo_policy
 
 from attachd import exception
-from attachd.api import policy, policy_files
+from attachd.api import policy_files, policy_rules
 from attachd.conf import CONF
 from attachd.tests.fixtures import lifetime
 
@@ -104,10 +104,14 @@ class CheckTest(Case):
         self.assertEqual(["ate", "drink"], self.check(text))
 
     def test_defaults_are_valid(self):
-        text = "\n".join(f"'{rule.name}': '{rule.check_str}'" for rule in policy.list_rules())
+        text = "\n".join(
+            f"'{rule.name}': '{rule.check_str}'" for rule in policy_rules.list_rules()
+        )
         self.file.write_text(text)
-        credentials = policy._CREDENTIALS
-        self.assertEqual([], policy_files.check([self.file], policy.list_rules(), credentials))
+        credentials = policy_rules._CREDENTIALS
+        self.assertEqual(
+            [], policy_files.check([self.file], policy_rules.list_rules(), credentials)
+        )
 
 
 class FindTest(Case):

@@ -4,7 +4,7 @@
 from pathlib import Path
 import unittest
 
-from attachd.api import policy
+from attachd.api import policy_rules
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.tests.fixtures import guides, lifetime
@@ -33,16 +33,16 @@ class Case(unittest.TestCase):
         }
         self.file = lifetime.temp_dir(self) / "policy.yaml"
         CONF([], project="attachd", default_config_files=[])
-        policy.get_enforcer()  # registers the options
+        policy_rules.get_enforcer()  # registers the options
         CONF.set_override("policy_file", str(self.file), group="oslo_policy")
         self.addCleanup(CONF.clear_override, "policy_file", group="oslo_policy")
-        self.addCleanup(policy.reset)
+        self.addCleanup(policy_rules.reset)
 
     def cook(self, *names):
         """Load recipes, which must be valid."""
         self.file.write_text("".join(self.recipes[name] for name in names), encoding="utf-8")
-        policy.reset()
-        self.assertEqual([], policy.check_files())
+        policy_rules.reset()
+        self.assertEqual([], policy_rules.check_files())
 
     def may(self, roles, *rules, project="p", service_roles=()):
         """Return the rules that allow these roles to act in the project p."""
@@ -52,9 +52,9 @@ class Case(unittest.TestCase):
             roles=roles.split(),
             service_roles=list(service_roles),
         )
-        asked.is_admin = policy.is_admin(asked)
+        asked.is_admin = policy_rules.is_admin(asked)
         target = {"project_id": "p", "user_id": "other-user"}
-        return {rule for rule in rules if policy.allows(asked, rule, target)}
+        return {rule for rule in rules if policy_rules.allows(asked, rule, target)}
 
 
 class RecipesTest(Case):
@@ -102,25 +102,26 @@ class RecipesTest(Case):
     def test_auditor_reads_everything_and_changes_nothing(self):
         self.cook("auditor")
         asked = RequestContext(user_id="u", project_id="q", roles=["auditor"])
-        self.assertTrue(policy.is_admin(asked))
+        self.assertTrue(policy_rules.is_admin(asked))
         seen = {
             rule.name
-            for rule in policy.list_rules()
-            if rule.name not in ALONE and rule.check_str in (policy.READER, policy.ALLOW_ALL)
+            for rule in policy_rules.list_rules()
+            if rule.name not in ALONE
+            and rule.check_str in (policy_rules.READER, policy_rules.ALLOW_ALL)
         }
-        every = {rule.name for rule in policy.list_rules()} - ALONE
+        every = {rule.name for rule in policy_rules.list_rules()} - ALONE
         self.assertEqual(seen, self.may("auditor", *every, project="q"))
         self.assertIn(LOOK, seen)
         self.assertNotIn(SECRETS, seen)
 
     def test_auditor_leaves_other_personas_unchanged(self):
-        every = {rule.name for rule in policy.list_rules()}
+        every = {rule.name for rule in policy_rules.list_rules()}
         asked = [
             (roles, project)
             for roles in ("admin", "member", "reader", "member reader", "service", "")
             for project in ("p", "q")
         ]
-        policy.reset()
+        policy_rules.reset()
         before = [self.may(roles, *every, project=project) for roles, project in asked]
         self.cook("auditor")
         after = [self.may(roles, *every, project=project) for roles, project in asked]
@@ -152,7 +153,7 @@ class RecipesTest(Case):
         self.cook("no-force")
         forced = {
             rule.name
-            for rule in policy.list_rules()
+            for rule in policy_rules.list_rules()
             if "force" in rule.name or "override" in rule.name
         } | {"volume_extension:volume_admin_actions:reset_status"}
         self.assertEqual(set(), self.may("admin", *forced))

@@ -7,7 +7,7 @@ import json
 
 from attachd import exception
 from attachd.db import host_fences, host_identities
-from attachd.db.agents import store as db
+from attachd.db.agents import agent_store
 from attachd.tests.fixtures import databases, db_rows, fake_agent, forked_command, lifetime
 
 
@@ -34,12 +34,12 @@ class AgentTest(forked_command.ForkedCommandCase):
     def test_agent_add_prints_valid_key_once(self):
         (key,) = self.done("add", "node-1").splitlines()
         self.assertGreaterEqual(len(key), 43)
-        db.check_key("node-1", key)
+        agent_store.check_key("node-1", key)
         with self.assertRaises(exception.Forbidden):
-            db.check_key("node-1", key[:-1])
+            agent_store.check_key("node-1", key[:-1])
         self.assertNotIn(key, str(db_rows.list_agents()))
         self.assertIn("node-1 is known already", self.refused("add", "node-1"))
-        db.check_key("node-1", key)
+        agent_store.check_key("node-1", key)
 
     def test_agent_add_with_initiators_assigns_them_until_it_is_removed(self):
         names = ("--initiator", "IQN.2026-01.org.example:1", "--initiator", "50014380186b3f65")
@@ -94,13 +94,13 @@ class AgentTest(forked_command.ForkedCommandCase):
             ended = self.run_("add", name)
             self.assertEqual(2, ended.returncode)
             self.assertIn("printable characters", ended.stderr)
-        self.assertEqual([], db.list_all())
+        self.assertEqual([], agent_store.list_all())
 
     def test_agent_accept_moves_the_key_to_the_next_machine(self):
         fake_agent.report_agent("node-1", boot_id="b1", report_token="t")
         self.assertIn("boot ids b1", self.refused("accept", "node-1", "--boot", "b2"))
         self.done("accept", "node-1")
-        row = db.get("node-1")
+        row = agent_store.get("node-1")
         self.assertEqual((None, ["b1"]), (row["report_token"], row["refused_boots"]))
         self.assertIn("node-2", self.refused("accept", "node-2"))
 
@@ -114,15 +114,16 @@ class AgentTest(forked_command.ForkedCommandCase):
         self.assertEqual(("conflict", "b2"), (listed[0]["state"], listed[0]["other_boot_id"]))
         self.assertIn("b1 and b2. Give one", self.refused("accept", "node-1"))
         self.assertIn("--devices-gone", self.refused("accept", "node-1", "--boot", "b2"))
-        self.assertEqual("conflict", db.state(db.get("node-1")))
+        self.assertEqual("conflict", agent_store.state(agent_store.get("node-1")))
         self.done("accept", "node-1", "--boot", "b1")
-        row = db.get("node-1")
+        row = agent_store.get("node-1")
         self.assertEqual(
-            ("up", "t1", ["b2"]), (db.state(row), row["report_token"], row["refused_boots"])
+            ("up", "t1", ["b2"]),
+            (agent_store.state(row), row["report_token"], row["refused_boots"]),
         )
         fake_agent.report_agent("node-1", **reported)
         self.done("accept", "node-1", "--boot", "b2", "--devices-gone")
-        row = db.get("node-1")
+        row = agent_store.get("node-1")
         self.assertEqual(
             ("b2", "t2", "p2"), (row["boot_id"], row["report_token"], row["report_process"])
         )

@@ -11,7 +11,7 @@ import bcrypt
 from attachd.db import migration, models
 from attachd.db.cluster import services
 from attachd.db.secrets import key_file
-from attachd.db.types import store as types
+from attachd.db.types import type_store
 from attachd.rpc import manager_api
 from attachd.tests.fixtures import databases, db_rows, forked_command, lifetime
 
@@ -194,7 +194,7 @@ class StatusTest(forked_command.ForkedCommandCase):
         code, checks = self._check(default)
         self.assertEqual((FAILURE, FAILURE), (code, checks["Default Volume Type"]["result"]))
         self.assertIn("gold, does not exist", checks["Default Volume Type"]["details"])
-        types.create({"name": "gold"})
+        type_store.create({"name": "gold"})
         code, _checks = self._check(default)
         self.assertEqual(SUCCESS, code)
 

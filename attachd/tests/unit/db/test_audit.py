@@ -5,8 +5,7 @@ import datetime
 from unittest import mock
 import uuid
 
-from attachd.db import audit as audit_db
-from attachd.db import models
+from attachd.db import audit, models
 from attachd.db.cluster import members
 from attachd.states import VolumeStatus
 from attachd.tests.fixtures import databases, db_rows
@@ -21,52 +20,52 @@ class AuditTest(databases.DatabaseCase):
         db_rows.add_attachment(self.other["id"], "attached")
 
     def test_lists_contain_rows_of_backend_only(self):
-        found = [row["id"] for row in audit_db.list_volumes("here@fake")]
+        found = [row["id"] for row in audit.list_volumes("here@fake")]
         self.assertEqual([self.volume["id"]], found)
-        found = [row["id"] for row in audit_db.list_attachments("here@fake")]
+        found = [row["id"] for row in audit.list_attachments("here@fake")]
         self.assertEqual([self.attachment["id"]], found)
 
     def test_find_volume_finds_any_backend(self):
-        self.assertEqual("here@other#pool", audit_db.find_volume(self.other["id"])["host"])
-        self.assertIsNone(audit_db.find_volume(str(uuid.uuid4())))
-        (row,) = audit_db.list_attachments_of_volume(self.volume["id"])
+        self.assertEqual("here@other#pool", audit.find_volume(self.other["id"])["host"])
+        self.assertIsNone(audit.find_volume(str(uuid.uuid4())))
+        (row,) = audit.list_attachments_of_volume(self.volume["id"])
         self.assertEqual("5" * 32, row["secret"])
 
     def test_repair_status_keeps_correct_status(self):
         in_use = VolumeStatus("in-use", "attached")
-        self.assertEqual((in_use, in_use), audit_db.get_statuses(self.volume["id"]))
-        self.assertIsNone(audit_db.get_statuses(str(uuid.uuid4())))
+        self.assertEqual((in_use, in_use), audit.get_statuses(self.volume["id"]))
+        self.assertIsNone(audit.get_statuses(str(uuid.uuid4())))
 
     def test_repair_status_corrects_wrong_status(self):
         db_rows.change_volume(
             self.volume["id"], status="error", attach_status="detached", pending_detaches=3
         )
-        stored, right = audit_db.get_statuses(self.volume["id"])
+        stored, right = audit.get_statuses(self.volume["id"])
         self.assertEqual(VolumeStatus("error", "detached"), stored)
         self.assertEqual("attached", right.attach_status)
-        audit_db.repair_status(self.volume["id"])
-        self.assertEqual((right, right), audit_db.get_statuses(self.volume["id"]))
+        audit.repair_status(self.volume["id"])
+        self.assertEqual((right, right), audit.get_statuses(self.volume["id"]))
         self.assertEqual(1, db_rows.get_volume(self.volume["id"])["pending_detaches"])
-        audit_db.repair_status(str(uuid.uuid4()))
+        audit.repair_status(str(uuid.uuid4()))
 
     def test_list_server_attachments_excludes_agents_and_those_without_server(self):
         server, other = (str(uuid.uuid4()) for _ in range(2))
         row = db_rows.add_attachment(self.volume["id"], "attached", instance_uuid=server)
         db_rows.add_attachment(self.volume["id"], "attached", instance_uuid=server, agent="h")
         others = db_rows.add_attachment(self.other["id"], instance_uuid=other)
-        found = audit_db.list_server_attachments()
+        found = audit.list_server_attachments()
         self.assertEqual({row["id"], others["id"]}, {item["id"] for item in found})
-        (found,) = audit_db.list_server_attachments(server)
+        (found,) = audit.list_server_attachments(server)
         self.assertEqual((row["id"], "here@fake#pool"), (found["id"], found["volume_host"]))
         self.assertNotIn("secret", found)
-        self.assertEqual(found, audit_db.find_server_attachment(row["id"]))
-        self.assertIsNone(audit_db.find_server_attachment(other))
+        self.assertEqual(found, audit.find_server_attachment(row["id"]))
+        self.assertIsNone(audit.find_server_attachment(other))
 
     def test_list_living_ids_returns_members(self):
         attachment = str(uuid.uuid4())
-        self.assertNotIn(attachment, audit_db.list_living_ids())
+        self.assertNotIn(attachment, audit.list_living_ids())
         members.join(attachment, "here:1")
-        self.assertIn(attachment, audit_db.list_living_ids())
+        self.assertIn(attachment, audit.list_living_ids())
 
     def test_seconds_unchanged_counts_from_last_change(self):
         now = self.enterContext(mock.patch.object(models, "now", return_value=models.now()))
@@ -75,4 +74,4 @@ class AuditTest(databases.DatabaseCase):
             {"created_at": hour_ago, "updated_at": None},
             {"created_at": None, "updated_at": hour_ago},
         ):
-            self.assertEqual(3600, audit_db.seconds_unchanged(row))
+            self.assertEqual(3600, audit.seconds_unchanged(row))

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from attachd import exception, host_identity
 from attachd.db import host_fences, host_identities, models
-from attachd.db.agents import store as agents
+from attachd.db.agents import agent_store
 from attachd.db.engine import session
 from attachd.db.host_identities import Source
 from attachd.host_identity import HostIdentity
@@ -66,12 +66,12 @@ class ClaimTest(databases.DatabaseCase):
         self.assertEqual(("n", "agent"), self.owner())
 
     def test_initiator_of_registered_agent_is_kept(self):
-        agents.create("n", "k" * 43)
+        agent_store.create("n", "k" * 43)
         report = {"connector": {"host": "n", "initiator": "iqn.a"}}
         report |= {"devices": [], "connector_type": "kernel", "version": "1", "error": None}
-        agents.record_report("n", report)
+        agent_store.record_report("n", report)
         self.assertRaises(exception.InitiatorTaken, self.claim, "m", Source.SERVICE)
-        agents.delete("n")
+        agent_store.delete("n")
         self.claim("m", Source.SERVICE)
 
     def test_assigned_initiator_is_kept_until_it_is_released(self):

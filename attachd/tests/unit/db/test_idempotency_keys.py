@@ -3,9 +3,9 @@
 
 from attachd import exception
 from attachd.db import idempotency_keys, models
-from attachd.db.attachments import store as attachments
+from attachd.db.attachments import attachment_store
 from attachd.db.engine import session
-from attachd.db.volumes import store as volumes
+from attachd.db.volumes import volume_store
 from attachd.tests import concurrency
 from attachd.tests.fixtures import databases, db_rows
 
@@ -120,16 +120,16 @@ class CreateTest(Case):
             "instance_uuid": "server",
             "connector": db_rows.CONNECTOR,
         }
-        attachments.reserve(volume, wanted)
+        attachment_store.reserve(volume, wanted)
         for name in ("k1", "k2"):
             known = idempotency_keys.claim(name, "f", 60)
             note = idempotency_keys.IdempotencyClaim(name, known.resource_id).note
             keyed = {**wanted, "id": known.resource_id}
             self.assertEqual(
-                known.resource_id, attachments.reserve(volume, keyed, first=note)["id"]
+                known.resource_id, attachment_store.reserve(volume, keyed, first=note)["id"]
             )
             with self.assertRaises(idempotency_keys.AlreadyMade):
-                attachments.reserve(volume, keyed, first=note)
+                attachment_store.reserve(volume, keyed, first=note)
         self.assertEqual(3, len(db_rows.list_attachments(volume)))
 
     def test_refused_reservation_notes_nothing(self):
@@ -138,7 +138,7 @@ class CreateTest(Case):
         note = idempotency_keys.IdempotencyClaim("k", known.resource_id).note
         keyed = {"project_id": db_rows.PROJECT, "id": known.resource_id}
         with self.assertRaises(exception.VolumeNotAvailable):
-            attachments.reserve(volume, keyed, first=note)
+            attachment_store.reserve(volume, keyed, first=note)
         self.assertFalse(idempotency_keys.claim("k", "f", 60).made)
 
     def test_create_volume_with_key_twice_is_refused(self):
@@ -152,6 +152,6 @@ class CreateTest(Case):
             "source_volid": None,
             "host": "here@fake#pool",
         }
-        made = concurrency.run_at_once(*[lambda: volumes.create(wanted, {}, note)] * 4)
+        made = concurrency.run_at_once(*[lambda: volume_store.create(wanted, {}, note)] * 4)
         self.assertEqual(3, [type(item) for item in made].count(idempotency_keys.AlreadyMade))
         self.assertEqual([known.resource_id], [row["id"] for row in db_rows.list_volumes()])

@@ -6,8 +6,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.db import models
-from attachd.db.attachments import queries as attachment_queries
-from attachd.db.attachments import store as attachments
+from attachd.db.attachments import attachment_queries, attachment_store
 from attachd.db.engine import paging, session
 from attachd.db.secrets import encryption
 from attachd.db.secrets.encryption import decrypted
@@ -132,7 +131,7 @@ class EncryptedTest(databases.DatabaseCase):
         key_files.replace_all_keys(self.file)
         kept = self.add()
         db_rows.change_attachment(lost, error="e")
-        row = attachments.get(lost, None)
+        row = attachment_store.get(lost, None)
         self.assertEqual("e", row["error"])
         with self.assertRaises(exception.SecretUnreadable):
             decrypted(row, "connection_info")

@@ -6,12 +6,11 @@ import functools
 from attachd import exception
 from attachd.conf import CONF, quota
 from attachd.db import models, quotas
-from attachd.db.attachments import legacy
-from attachd.db.attachments import store as attachments
+from attachd.db.attachments import attachment_store, legacy
 from attachd.db.engine import session
 from attachd.db.quotas import ResourceUsage
-from attachd.db.types import store as types
-from attachd.db.volumes import store as volumes
+from attachd.db.types import type_store
+from attachd.db.volumes import volume_store
 from attachd.states import Event
 from attachd.tests.fixtures import databases, db_rows
 
@@ -87,7 +86,7 @@ class UsageTest(databases.DatabaseCase):
         self.assertEqual(7, quotas.usage(db_rows.PROJECT)["gigabytes"].total)
 
     def test_usage_counts_volumes_of_type_separately(self):
-        gold = types.create({"name": "gold"})["id"]
+        gold = type_store.create({"name": "gold"})["id"]
         db_rows.add_volume(size_gib=2, volume_type_id=gold)
         db_rows.add_volume("extending", size_gib=3, new_size_gib=4, volume_type_id=gold)
         db_rows.add_volume(size_gib=4)
@@ -115,7 +114,7 @@ class UsageTest(databases.DatabaseCase):
 
 class LoweringTest(databases.DatabaseCase):
     def test_set_limits_below_usage_is_refused(self):
-        gold = types.create({"name": "gold"})["id"]
+        gold = type_store.create({"name": "gold"})["id"]
         db_rows.add_volume("extending", size_gib=2, new_size_gib=3, volume_type_id=gold)
         for name, limit in (("volumes", 0), ("gigabytes", 2), ("gigabytes_gold", 2)):
             with (
@@ -141,13 +140,13 @@ class TypesTest(databases.DatabaseCase):
 
     def setUp(self):
         super().setUp()
-        self.gold = types.create({"name": "gold"})["id"]
+        self.gold = type_store.create({"name": "gold"})["id"]
         quotas.set_limits("p", self.SET)
         quotas.set_class_limits("c", self.SET)
 
     def test_rename_type_renames_limits(self):
-        types.update(self.gold, {"name": "silver"})
-        types.update(self.gold, {"description": "Not gold"})
+        type_store.update(self.gold, {"name": "silver"})
+        type_store.update(self.gold, {"description": "Not gold"})
         expected = {
             "volumes_silver": 1,
             "gigabytes_silver": 2,
@@ -158,25 +157,25 @@ class TypesTest(databases.DatabaseCase):
         self.assertEqual(expected, quotas.class_limits("c"))
 
     def test_failed_rename_type_keeps_limits(self):
-        types.create({"name": "silver"})
+        type_store.create({"name": "silver"})
         with self.assertRaises(exception.TypeExists):
-            types.update(self.gold, {"name": "silver"})
+            type_store.update(self.gold, {"name": "silver"})
         self.assertEqual(self.SET, quotas.project_limits("p"))
 
     def test_rename_type_replaces_stale_limits(self):
         quotas.set_limits("p", {"volumes_silver": 9})
-        types.update(self.gold, {"name": "silver"})
+        type_store.update(self.gold, {"name": "silver"})
         self.assertEqual(1, quotas.project_limits("p")["volumes_silver"])
 
     def test_delete_type_deletes_limits(self):
-        types.delete(self.gold)
+        type_store.delete(self.gold)
         self.assertEqual({"volumes_golden": 4}, quotas.project_limits("p"))
         self.assertEqual({"volumes_golden": 4}, quotas.class_limits("c"))
 
     def test_list_names_returns_types_visible_to_project(self):
-        types.create({"name": "black", "is_public": False})
-        self.assertEqual(["black", "gold"], types.list_names({}))
-        self.assertEqual(["gold"], types.list_names({"known_to": "p"}))
+        type_store.create({"name": "black", "is_public": False})
+        self.assertEqual(["black", "gold"], type_store.list_names({}))
+        self.assertEqual(["gold"], type_store.list_names({"known_to": "p"}))
 
 
 PROJECT = db_rows.PROJECT
@@ -186,10 +185,10 @@ HOST = {"project_id": PROJECT, "host": "here@fake#pool"}
 class QuotaClaimsCase(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        self.gold = types.create({"name": "gold"})["id"]
+        self.gold = type_store.create({"name": "gold"})["id"]
 
     def create(self, size=1, **values):
-        return volumes.create({**HOST, "size_gib": size, **values}, {})
+        return volume_store.create({**HOST, "size_gib": size, **values}, {})
 
     def assert_exceeded(self, says, function, *arguments, **values):
         before = db_rows.list_volumes()
@@ -245,9 +244,9 @@ class CreateTest(QuotaClaimsCase):
     def test_create_after_delete_succeeds(self):
         quotas.set_limits(PROJECT, {"volumes": 1})
         volume = self.create(state="ready")
-        volumes.transition(volume["id"], volumes.Event.DELETE)
+        volume_store.transition(volume["id"], volume_store.Event.DELETE)
         self.assert_exceeded("1 of 1 are used", self.create)
-        volumes.transition(volume["id"], volumes.Event.DELETED)
+        volume_store.transition(volume["id"], volume_store.Event.DELETED)
         self.create()
 
     def test_create_above_lowered_limit_is_refused(self):
@@ -259,7 +258,7 @@ class CreateTest(QuotaClaimsCase):
 
 class ExtendTest(QuotaClaimsCase):
     def extend(self, volume, size):
-        return volumes.extend(volume["id"], PROJECT, size)
+        return volume_store.extend(volume["id"], PROJECT, size)
 
     def test_extend_within_gigabyte_limit_succeeds(self):
         quotas.set_limits(PROJECT, {"gigabytes": 5, "volumes": 0})
@@ -272,7 +271,7 @@ class ExtendTest(QuotaClaimsCase):
     def test_failed_extend_counts_old_size(self):
         quotas.set_limits(PROJECT, {"gigabytes": 5})
         volume = self.extend(db_rows.add_volume(), 5)
-        volumes.transition(volume["id"], volumes.Event.EXTEND_FAILED)
+        volume_store.transition(volume["id"], volume_store.Event.EXTEND_FAILED)
         self.create(4)
 
     def test_extend_within_type_limit_succeeds(self):
@@ -315,7 +314,7 @@ class AttachmentsTest(databases.DatabaseCase):
     def reserve(self, volume_id=None, first=None, **values):
         values = {"project_id": PROJECT, "user_id": "u", **values}
         volume_id = volume_id or db_rows.add_volume(project_id=values["project_id"])["id"]
-        return attachments.reserve(volume_id, values, first=first)
+        return attachment_store.reserve(volume_id, values, first=first)
 
     def hold(self, volume_id=None):
         legacy.reserve(volume_id or db_rows.add_volume()["id"], PROJECT, "u")
@@ -346,7 +345,7 @@ class AttachmentsTest(databases.DatabaseCase):
             with self.subTest(function.__name__):
                 self.assert_exceeded(function)
         self.reserve(project_id="other")
-        attachments.transition(row["id"], row["volume_id"], Event.CANCEL)
+        attachment_store.transition(row["id"], row["volume_id"], Event.CANCEL)
         self.reserve()
 
     def test_multiattach_volume_counts_each_attachment(self):
@@ -405,7 +404,7 @@ class CostTest(QuotaClaimsCase):
         for multiattach, expected in ((False, 3), (True, 6)):
             volume = db_rows.add_volume(multiattach=multiattach)["id"]
             values = {"project_id": PROJECT, "user_id": "u"}
-            reserve = functools.partial(attachments.reserve, volume, values)
+            reserve = functools.partial(attachment_store.reserve, volume, values)
             self.assertEqual(expected, self._statements(reserve))
 
     def _statements(self, function):

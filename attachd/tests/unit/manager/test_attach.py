@@ -5,10 +5,10 @@ import functools
 from unittest import mock
 
 from attachd import exception
-from attachd.db import audit as audit_db
+from attachd.db import audit
+from attachd.db.attachments.attachment_rows import LockedVolume
 from attachd.db.attachments.connect_rules import Action, Request
-from attachd.db.attachments.rows import LockedVolume
-from attachd.db.types import store as types
+from attachd.db.types import type_store
 from attachd.manager import attach, detach
 from attachd.tests.fixtures import backends, db_rows
 from attachd.tests.fixtures.db_rows import CONNECTOR, OTHER_CONNECTOR
@@ -370,7 +370,7 @@ class OneWriterTest(ModeCase):
     def setUp(self):
         super().setUp()
         specs = {"multiattach": "<is> True", "mode": "RO"}
-        kind = types.create({"name": "one-writer", "extra_specs": specs})
+        kind = type_store.create({"name": "one-writer", "extra_specs": specs})
         self.volume_id = db_rows.add_volume(volume_type_id=kind["id"], multiattach=True)["id"]
         self.first = db_rows.add_attachment(self.volume_id)["id"]
         self.second = db_rows.add_attachment(self.volume_id)["id"]
@@ -445,7 +445,7 @@ class SecretTest(ModeCase):
                 other = db_rows.add_attachment(self.volume_id)["id"]
                 request = Request(Action.RESUME, CONNECTOR)
                 guard = attach.attach_guard(self.backend, request)
-                volume = {**audit_db.find_volume(self.volume_id), "any_host_closed": False}
+                volume = {**audit.find_volume(self.volume_id), "any_host_closed": False}
                 row, beside = map(db_rows.get_attachment, (other, attachment_id))
                 values = guard(LockedVolume(None, volume, row, [beside]))
                 self.assertEqual(known, values["secret"])

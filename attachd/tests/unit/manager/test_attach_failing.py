@@ -5,7 +5,7 @@ import tempfile
 from unittest import mock
 
 from attachd import exception
-from attachd.db.attachments import store as db
+from attachd.db.attachments import attachment_store
 from attachd.db.cluster import members
 from attachd.manager import attach, detach
 from attachd.manager import backends as manager_backends
@@ -137,7 +137,9 @@ class LostRowTest(_AttachCase):
     def test_attach_detached_meanwhile_is_revoked(self):
         def detached():
             values = {"generation": 2}
-            db.transition(self.attachment_id, self.volume_id, Event.DISCONNECT, values)
+            attachment_store.transition(
+                self.attachment_id, self.volume_id, Event.DISCONNECT, values
+            )
 
         self._meanwhile(detached)
         with self.assertRaises(exception.InvalidTransition) as lost:
@@ -148,8 +150,8 @@ class LostRowTest(_AttachCase):
 
     def test_attach_deleted_meanwhile_is_revoked(self):
         def gone():
-            db.transition(self.attachment_id, self.volume_id, Event.DISCONNECT)
-            db.transition(self.attachment_id, self.volume_id, Event.REVOKED)
+            attachment_store.transition(self.attachment_id, self.volume_id, Event.DISCONNECT)
+            attachment_store.transition(self.attachment_id, self.volume_id, Event.REVOKED)
 
         self._meanwhile(gone)
         with self.assertRaises(exception.AttachdError):
@@ -223,7 +225,7 @@ class LostDatabaseTest(_AttachCase):
             real(*args)
             raise exception.Unavailable(reason="The connection was lost.")
 
-        return mock.patch.object(db, "transition_without_volume", move_alone)
+        return mock.patch.object(attachment_store, "transition_without_volume", move_alone)
 
     def _check_repeatable(self):
         self._attach()
@@ -233,7 +235,10 @@ class LostDatabaseTest(_AttachCase):
         self.assertEqual(set(), self.driver.granted())
 
     def test_attach_with_result_stored_before_database_loss_keeps_grant(self):
-        with self._losing(db.transition_without_volume), self.assertRaises(exception.Unavailable):
+        with (
+            self._losing(attachment_store.transition_without_volume),
+            self.assertRaises(exception.Unavailable),
+        ):
             self._attach()
         self.assertEqual("connected", self._state()[0])
         self.assertEqual({self.attachment_id}, self.driver.granted())
@@ -248,8 +253,8 @@ class LostDatabaseTest(_AttachCase):
 
     def test_attach_with_database_down_keeps_grant_and_connecting_row(self):
         gone = exception.Unavailable(reason="The database does not answer.")
-        with mock.patch.object(db, "get", side_effect=gone), self._losing():
-            real = db.transition
+        with mock.patch.object(attachment_store, "get", side_effect=gone), self._losing():
+            real = attachment_store.transition
 
             def transition(attachment_id, volume_id, event, *args, **kwargs):
                 if event is not Event.CONNECT:
@@ -257,7 +262,7 @@ class LostDatabaseTest(_AttachCase):
                 return real(attachment_id, volume_id, event, *args, **kwargs)
 
             with (
-                mock.patch.object(db, "transition", transition),
+                mock.patch.object(attachment_store, "transition", transition),
                 self.assertRaises(exception.Unavailable),
             ):
                 self._attach()

@@ -9,10 +9,10 @@ import itertools
 from typing import Any
 
 from attachd import exception
-from attachd.db.attachments import store as attachments_db
+from attachd.db.attachments import attachment_store
 from attachd.db.attachments.connect_rules import READONLY
 from attachd.db.attachments.legacy import Creator
-from attachd.db.types import store as types
+from attachd.db.types import type_store
 from attachd.manager import attach, detach, legacy_connections
 from attachd.manager.ha import ensure_exports, recovery
 from attachd.periodics import Backoff
@@ -26,7 +26,7 @@ class GrantedModesTest(backends.BackendCase):
     def setUp(self):
         super().setUp()
         specs = {"multiattach": "<is> True", "mode": "RO"}
-        self.type_id = types.create({"name": "one-writer", "extra_specs": specs})["id"]
+        self.type_id = type_store.create({"name": "one-writer", "extra_specs": specs})["id"]
 
     def test_revoke_after_doubtful_grant_uses_granted_mode(self):
         for begin, doubt, change_mode, end in itertools.product(
@@ -115,7 +115,7 @@ class GrantedModesTest(backends.BackendCase):
 
     def restart(self, attachment_id):
         self.driver.restart()
-        live = attachments_db.list_live(self.backend.host)
+        live = attachment_store.list_live(self.backend.host)
         ensure_exports.ensure_exports(
             self.backend, [row for row in live if row["id"] == attachment_id], Backoff()
         )

@@ -12,10 +12,9 @@ from unittest import mock
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db import audit as audit_db
+from attachd.db import audit
 from attachd.db.secrets import encryption
-from attachd.db.types import qos_specs
-from attachd.db.types import store as types
+from attachd.db.types import qos_specs, type_store
 from attachd.drivers import fake, file
 from attachd.drivers.base import VolumeRef, WithSecrets
 from attachd.lost_agents import Action, Rule
@@ -337,7 +336,7 @@ class ProviderSecretsTest(made.BackendCase):
         for item in stored:
             self.assertIsInstance(item["provider_secrets"], encryption.Encrypted)
         exports = backends.live_exports([stored[1]])
-        volume = backends.volume_ref(audit_db.find_volume(self.volume_id))
+        volume = backends.volume_ref(audit.find_volume(self.volume_id))
         shown = f"{stored} {answer} {exports} {volume} {Volume.from_row(None, stored[0])}"
         shown += f"{Attachment.from_row(None, stored[1])} {exports[0].provider_secrets!r}"
         self.assertNotIn("-secret", shown)
@@ -372,7 +371,10 @@ class VolumeRefTest(made.BackendCase):
         self.qos, specs = qos["id"], {"compression": "on"}
         values = {"name": "fast", "qos_specs_id": self.qos, "extra_specs": specs}
         self.values = {"name": "disk", "size_gib": 2, "multiattach": True}
-        self.values |= {"volume_type_id": types.create(values)["id"], "host": f"{made.HOST}#ssd"}
+        self.values |= {
+            "volume_type_id": type_store.create(values)["id"],
+            "host": f"{made.HOST}#ssd",
+        }
         self.expected = VolumeRef(
             "",
             2,
@@ -402,20 +404,20 @@ class VolumeRefTest(made.BackendCase):
         attach.attach(self.backend, row["id"], volume_id, CONNECTOR)
         ensure_exports.grant_again(self.backend, row)
         detach.detach(self.backend, row["id"], volume_id)
-        found = audit_db.find_volume(volume_id)
+        found = audit.find_volume(volume_id)
         db_rows.change_volume(volume_id, state="deleting", **owner)
         volumes.delete(self.backend, volume_id)
         self.assertEqual([self.expected] * 5, self.passed())
         self.assertEqual(volume_id, backends.volume_ref(found).id)
 
     def test_volume_without_type_has_empty_specs(self):
-        ref = backends.volume_ref(audit_db.find_volume(db_rows.add_volume()["id"]))
+        ref = backends.volume_ref(audit.find_volume(db_rows.add_volume()["id"]))
         self.assertEqual(({}, {}, ""), (ref.extra_specs, ref.qos_specs, ref.name))
 
     def test_front_end_specs_are_not_for_driver(self):
         for consumer, expected in (("front-end", {}), ("both", {"total_iops_sec": 20})):
             qos_specs.update(self.qos, consumer, {})
-            row = audit_db.find_volume(db_rows.add_volume(**self.values)["id"])
+            row = audit.find_volume(db_rows.add_volume(**self.values)["id"])
             self.assertEqual(expected, backends.volume_ref(row).qos_specs)
 
 
@@ -427,7 +429,7 @@ class QosTest(unittest.TestCase):
         self.backend = made.use(self)
         qos = qos_specs.create("gold", "front-end", {"total_iops_sec_per_gb": "10", "own": "x"})
         self.qos = qos["id"]
-        self.kind = types.create({"name": "fast", "qos_specs_id": self.qos})["id"]
+        self.kind = type_store.create({"name": "fast", "qos_specs_id": self.qos})["id"]
 
     def qos_specs(self):
         volume = db_rows.add_volume(volume_type_id=self.kind, size_gib=20)["id"]

@@ -8,9 +8,8 @@ from unittest import mock
 
 from attachd import exception
 from attachd.db import models
-from attachd.db.agents import store as agents
-from attachd.db.attachments import conditions as db
-from attachd.db.attachments import events
+from attachd.db.agents import agent_store
+from attachd.db.attachments import attachment_conditions, events
 from attachd.drivers import base
 from attachd.manager import conditions
 from attachd.manager.conditions import ConditionTask, Evidence
@@ -97,7 +96,7 @@ class ObserveTest(backends.BackendCase):
         )
         self.long_ago = models.now() - datetime.timedelta(hours=1)
         self.volume = db_rows.add_volume()["id"]
-        agents.create(HOST, "key")
+        agent_store.create(HOST, "key")
 
     def list_sessions(self):
         """Have the driver list sessions."""
@@ -108,7 +107,7 @@ class ObserveTest(backends.BackendCase):
         return db_rows.add_attachment(self.volume, "attached", agent=agent, **values)["id"]
 
     def report(self, attachment, **values):
-        agents.record_report(HOST, {"devices": [device(attachment_id=attachment, **values)]})
+        agent_store.record_report(HOST, {"devices": [device(attachment_id=attachment, **values)]})
 
     def observe(self):
         conditions.observe(self.backend)
@@ -148,7 +147,7 @@ class ObserveTest(backends.BackendCase):
         self.report(attachment)
         self.observe()
         before = db_rows.get_attachment(attachment)
-        with mock.patch.object(db, "record") as record:
+        with mock.patch.object(attachment_conditions, "record") as record:
             self.observe()
         record.assert_not_called()
         self.assertEqual(before, db_rows.get_attachment(attachment))
@@ -175,11 +174,11 @@ class ObserveTest(backends.BackendCase):
 
     def test_report_that_may_be_older_than_the_attach_says_nothing_of_a_missing_device(self):
         attachment = self.add(attached_at=models.now())
-        agents.record_report(HOST, {"devices": []})
+        agent_store.record_report(HOST, {"devices": []})
         self.assertIsNone(self.state(attachment))
         self.report(attachment)
         self.assertEqual("ok", self.state(attachment))
-        agents.record_report(HOST, {"devices": []})
+        agent_store.record_report(HOST, {"devices": []})
         self.assertEqual("unknown", self.state(attachment))
         self.assertIn("has not reported since", self.condition(attachment)["message"])
 
@@ -187,7 +186,7 @@ class ObserveTest(backends.BackendCase):
         attachment = self.add()
         self.report(attachment)
         self.observe()
-        agents.record_report(HOST, {"devices": [], "error": "It has a name of host h2."})
+        agent_store.record_report(HOST, {"devices": [], "error": "It has a name of host h2."})
         self.assertEqual("unknown", self.state(attachment))
         message = self.condition(attachment)["message"]
         self.assertIn("agent-show h1", message)
@@ -205,14 +204,14 @@ class ObserveTest(backends.BackendCase):
         attachment = self.add()
         self.report(attachment)
         self.observe()
-        agents.force_delete(HOST)
+        agent_store.force_delete(HOST)
         self.assertEqual("unknown", self.state(attachment))
         self.assertIn("No agent of host h1 is known", self.condition(attachment)["message"])
 
     def test_other_host_does_not_report_about_an_attachment(self):
         attachment = self.add(agent="h2")
-        agents.create("h2", "key")
-        agents.record_report("h2", {"devices": []})
+        agent_store.create("h2", "key")
+        agent_store.record_report("h2", {"devices": []})
         self.report(attachment)
         self.assertEqual("failed", self.state(attachment))
 

@@ -6,8 +6,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.db import messages
-from attachd.db.attachments import events
-from attachd.db.attachments import store as db
+from attachd.db.attachments import attachment_store, events
 from attachd.db.engine.paging import Page
 from attachd.manager import attach, detach, notify
 from attachd.states import AttachmentState
@@ -278,7 +277,7 @@ class FailingRevokeTest(backends.BackendCase):
 
     def test_detach_with_removal_not_stored_can_be_repeated(self):
         silent = exception.Unavailable(reason="The database does not answer.")
-        ending = mock.patch.object(db, "finish_disconnect", side_effect=silent)
+        ending = mock.patch.object(attachment_store, "finish_disconnect", side_effect=silent)
         with ending, self.assertRaises(exception.Unavailable):
             self._detach()
         self.assertEqual([], self._detach())

@@ -13,7 +13,7 @@ from attachd import context, exception
 from attachd.db import messages
 from attachd.db.engine.paging import Page
 from attachd.db.secrets import encryption, key_file
-from attachd.db.volumes import store as db
+from attachd.db.volumes import volume_store
 from attachd.manager.endpoint import Endpoint
 from attachd.objects import AttachdObject, Attachment, Volume
 from attachd.rpc import manager_api, transport
@@ -151,7 +151,7 @@ class EndpointTest(backends.BackendCase):
 
     def test_extend_volume_uses_size_of_row(self):
         volume = self._volume("ready")
-        db.transition(volume.id, Event.EXTEND, {"new_size_gib": 4})
+        volume_store.transition(volume.id, Event.EXTEND, {"new_size_gib": 4})
         self.endpoint.extend_volume(self.context, volume=volume)
         self.assertEqual(4, db_rows.get_volume(volume.id)["size_gib"])
 

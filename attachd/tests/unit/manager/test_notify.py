@@ -7,8 +7,8 @@ from unittest import mock
 from oslo_context import context as oslo_context
 
 from attachd import context, exception
-from attachd.db import messages as db
-from attachd.db.attachments import store as attachments_db
+from attachd.db import messages
+from attachd.db.attachments import attachment_store
 from attachd.db.engine.paging import Page
 from attachd.manager import attach, detach, notify, volumes
 from attachd.rpc import agent_api
@@ -126,7 +126,7 @@ class AttachmentEventTest(Case):
     def test_attachment_event_shows_row_after_move(self):
         volume = db_rows.add_volume()
         row = db_rows.add_attachment(volume["id"])
-        transitioned = attachments_db.transition(
+        transitioned = attachment_store.transition(
             row["id"], volume["id"], Event.CONNECT, {"connector": db_rows.CONNECTOR}
         )
         notify.attachment_event(self.backend, "attach.start", transitioned)
@@ -139,7 +139,7 @@ class AttachmentEventTest(Case):
     def test_attachment_removed_event_omits_removed_attachment(self):
         volume = db_rows.add_volume()
         row = db_rows.add_attachment(volume["id"])
-        transitioned = attachments_db.transition(row["id"], volume["id"], Event.CANCEL)
+        transitioned = attachment_store.transition(row["id"], volume["id"], Event.CANCEL)
         notify.attachment_removed_event(self.backend, "detach.end", transitioned)
         (message,) = self.notifications.messages()
         self.assertEqual([], message["payload"]["volume_attachment"])
@@ -157,7 +157,7 @@ class MessagesTest(backends.BackendCase):
     def sent(self):
         return [
             (row["resource_uuid"], row["project_id"], row["action_id"], row["detail_id"])
-            for row in db.page({}, Page(limit=9))
+            for row in messages.page({}, Page(limit=9))
         ]
 
     def fail(self, state, verb, method):
@@ -192,12 +192,12 @@ class MessagesTest(backends.BackendCase):
 
     def test_message_names_request_id(self):
         self.fail("creating", volumes.create, "create")
-        self.assertEqual("req-1", db.page({}, Page(limit=1))[0]["request_id"])
+        self.assertEqual("req-1", messages.page({}, Page(limit=1))[0]["request_id"])
 
     def test_message_expires_after_configured_time(self):
         override(self, "message_ttl", 7, group="manager")
         self.fail("creating", volumes.create, "create")
-        (row,) = db.page({}, Page(limit=1))
+        (row,) = messages.page({}, Page(limit=1))
         self.assertEqual(7, (row["expires_at"] - row["created_at"]).total_seconds())
 
     def test_message_about_success_is_not_stored(self):
@@ -206,7 +206,7 @@ class MessagesTest(backends.BackendCase):
         self.assertEqual([], self.sent())
 
     def test_message_store_failure_does_not_affect_operation(self):
-        with mock.patch.object(db, "create", side_effect=ZeroDivisionError):
+        with mock.patch.object(messages, "create", side_effect=ZeroDivisionError):
             volume_id = self.fail("creating", volumes.create, "create")
         self.assertEqual("error", db_rows.get_volume(volume_id)["status"])
 

@@ -9,7 +9,7 @@ from oslo_messaging.notify import _impl_test
 
 from attachd import exception, notifications
 from attachd.context import RequestContext
-from attachd.db.agents import store as agents
+from attachd.db.agents import agent_store
 from attachd.db.cluster import members, services
 from attachd.manager import service as manager_service
 from attachd.manager.agents.rpc_server import AgentRpcServer
@@ -64,7 +64,7 @@ class ManagerServiceTest(unittest.TestCase):
 
     def test_start_serves_agents_until_stop(self):
         proof = fake_agent.get_credentials("compute-1")
-        agents.create(proof.host, proof.key)
+        agent_store.create(proof.host, proof.key)
         self.manager.start()
         said = fake_agent.make_report(proof.host, connector=None)
         self.assertEqual([], agent_manager_api.report(proof, said))

@@ -9,8 +9,7 @@ from oslo_utils import units
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db.volumes import store as db
-from attachd.db.volumes import updates
+from attachd.db.volumes import volume_store, volume_updates
 from attachd.drivers import base
 from attachd.manager import flow_runner, volumes
 from attachd.rpc import agent_api
@@ -90,7 +89,7 @@ class CreateTest(_VolumeCase):
 
     def test_create_result_does_not_overwrite_reset_state(self):
         volume_id = self._add("creating")
-        self.driver.script = lambda _call: db.reset(volume_id, "error", None)
+        self.driver.script = lambda _call: volume_store.reset(volume_id, "error", None)
         volumes.create(self.backend, volume_id)
         self.assertEqual("error", db_rows.get_volume(volume_id)["state"])
 
@@ -139,13 +138,15 @@ class CopyTest(_VolumeCase):
     def test_copy_stores_progress_at_intervals_and_despite_errors(self):
         volume_id = self.add()
         self.driver.script = lambda _call: [base.report_progress(n / 100) for n in range(100)]
-        with mock.patch("attachd.db.volumes.updates.set_progress") as stored:
+        with mock.patch("attachd.db.volumes.volume_updates.set_progress") as stored:
             volumes.create(self.backend, volume_id)
             stored.assert_not_called()
         down = exception.Unavailable(reason="The database does not answer.")
         with (
             mock.patch.object(volumes, "PROGRESS_INTERVAL", 0),
-            mock.patch("attachd.db.volumes.updates.set_progress", side_effect=down) as stored,
+            mock.patch(
+                "attachd.db.volumes.volume_updates.set_progress", side_effect=down
+            ) as stored,
         ):
             other = self.add()
             volumes.create(self.backend, other)
@@ -154,7 +155,7 @@ class CopyTest(_VolumeCase):
 
     def test_progress_of_created_volume_is_not_stored(self):
         volume_id = db_rows.add_volume(admin_metadata={"readonly": "True"})["id"]
-        updates.set_progress(volume_id, {}, 5)
+        volume_updates.set_progress(volume_id, {}, 5)
         self.assertEqual({"readonly": "True"}, db_rows.get_volume(volume_id)["admin_metadata"])
 
     def test_copy_does_not_lock_source(self):
@@ -203,7 +204,7 @@ class DeleteTest(_VolumeCase):
     def test_delete_removes_volume_and_row(self):
         volume_id = self._add("creating")
         volumes.create(self.backend, volume_id)
-        db.transition(volume_id, Event.DELETE)
+        volume_store.transition(volume_id, Event.DELETE)
         volumes.delete(self.backend, volume_id)
         self.assertEqual({}, self.driver.sizes())
         self.assertEqual([], db_rows.list_volumes())
@@ -232,7 +233,7 @@ class DeleteTest(_VolumeCase):
         row = db_rows.get_volume(volume_id)
         self.assertEqual(("error_deleting", None), (row["status"], row["owner"]))
         self.assertIn("backend failed", row["error"])
-        db.transition(volume_id, Event.DELETE)
+        volume_store.transition(volume_id, Event.DELETE)
         volumes.delete(self.backend, volume_id)
         self.assertEqual([], db_rows.list_volumes())
 
@@ -250,7 +251,7 @@ class DeleteTest(_VolumeCase):
 
     def test_delete_result_does_not_overwrite_reset_state(self):
         volume_id = self._add("deleting")
-        self.driver.script = lambda _call: db.reset(volume_id, "error", None)
+        self.driver.script = lambda _call: volume_store.reset(volume_id, "error", None)
         volumes.delete(self.backend, volume_id)
         self.assertEqual("error", db_rows.get_volume(volume_id)["state"])
 
@@ -322,7 +323,7 @@ class ExtendTest(_VolumeCase):
 
     def test_extend_result_does_not_overwrite_reset_state(self):
         volume_id = self._add("extending", size_gib=1, new_size_gib=3)
-        self.driver.script = lambda _call: db.reset(volume_id, "error", None)
+        self.driver.script = lambda _call: volume_store.reset(volume_id, "error", None)
         volumes.extend(self.backend, volume_id)
         row = db_rows.get_volume(volume_id)
         self.assertEqual(("error", 1), (row["state"], row["size_gib"]))
@@ -469,7 +470,7 @@ class UnmanageTest(_VolumeCase):
 
     def test_unmanage_removes_row_and_keeps_data(self):
         volumes.unmanage(self.backend, self.volume_id)
-        self.assertRaises(exception.VolumeNotFound, db.get, self.volume_id, None)
+        self.assertRaises(exception.VolumeNotFound, volume_store.get, self.volume_id, None)
         self.assertEqual(({}, [2 * units.Gi]), _sizes(self.driver))
 
     def test_unmanage_waits_for_backend_that_is_away(self):
@@ -481,7 +482,7 @@ class UnmanageTest(_VolumeCase):
             volumes.unmanage(self.backend, self.volume_id)
         self.assertEqual(before, self._at_rest(self.volume_id))
         volumes.unmanage(self.backend, self.volume_id)
-        self.assertRaises(exception.VolumeNotFound, db.get, self.volume_id, None)
+        self.assertRaises(exception.VolumeNotFound, volume_store.get, self.volume_id, None)
 
     def test_unmanage_failure_keeps_row_with_reason(self):
         with self.driver.failing("unmanage"):
@@ -494,7 +495,7 @@ class UnmanageTest(_VolumeCase):
     def test_unmanage_after_crash_between_driver_and_row_finishes(self):
         self.driver.unmanage(backends.base.VolumeRef(self.volume_id, 2))
         volumes.unmanage(self.backend, self.volume_id)
-        self.assertRaises(exception.VolumeNotFound, db.get, self.volume_id, None)
+        self.assertRaises(exception.VolumeNotFound, volume_store.get, self.volume_id, None)
         self.assertEqual(({}, [2 * units.Gi]), _sizes(self.driver))
 
     def test_unmanage_late_message_does_nothing(self):

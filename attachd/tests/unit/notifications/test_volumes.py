@@ -8,7 +8,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db.volumes import store as db
+from attachd.db.volumes import volume_store
 from attachd.notifications import volumes
 from attachd.tests.fixtures import api_context, captured_notifications, db_rows
 
@@ -86,14 +86,14 @@ class PayloadTest(Case):
         self.assertEqual(("attaching", "disk"), (payload["status"], payload["display_name"]))
 
     def test_row_of_caller_is_not_read_again(self):
-        row = db.get(self.volume["id"], None)
-        with mock.patch.object(db, "get") as get:
+        row = volume_store.get(self.volume["id"], None)
+        with mock.patch.object(volume_store, "get") as get:
             volumes.volume("delete.end", self.volume["id"], row, [])
             self.assertEqual("disk", self.read_one()["payload"]["display_name"])
         get.assert_not_called()
 
     def test_rows_changed_after_call_are_sent_unchanged(self):
-        row = db.get(self.volume["id"], None)
+        row = volume_store.get(self.volume["id"], None)
         attachment = db_rows.add_attachment(self.volume["id"])
         held = [attachment]
         volumes.volume("update.start", self.volume["id"], row, held)
@@ -140,7 +140,7 @@ class TroubleTest(Case):
     def test_notification_with_unavailable_database_is_logged_as_lost(self):
         away = exception.Unavailable(reason="no database")
         with (
-            mock.patch.object(db, "get", side_effect=away),
+            mock.patch.object(volume_store, "get", side_effect=away),
             self.assertLogs("attachd.notifications.sender", "ERROR") as logged,
         ):
             volumes.volume("attach.start", self.volume["id"])

@@ -4,7 +4,7 @@
 from attachd import exception
 from attachd.api.agents import presence
 from attachd.db import host_fences
-from attachd.db.agents import store as db
+from attachd.db.agents import agent_store
 from attachd.tests.fixtures import api_context, fake_agent
 
 HOST = "node-1"
@@ -47,7 +47,7 @@ class PresenceTest(api_context.ApiContextCase):
             presence.check(HOST, ELSE)
 
     def test_new_agent_raises_agent_unavailable(self):
-        db.create(HOST, fake_agent.KEY)
+        agent_store.create(HOST, fake_agent.KEY)
         with self.assertRaisesRegex(exception.AgentUnavailable, "has not reported yet"):
             presence.connector(HOST)
 

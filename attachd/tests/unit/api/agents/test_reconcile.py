@@ -6,7 +6,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.api.agents import reconcile
-from attachd.db.agents import transitions as agent_transitions
+from attachd.db.agents import agent_transitions
 from attachd.objects import Attachment
 from attachd.rpc import agent_api, bulkheads
 from attachd.states import AttachmentState

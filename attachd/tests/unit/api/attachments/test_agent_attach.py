@@ -8,8 +8,7 @@ from attachd import exception
 from attachd.api import idempotency
 from attachd.api.attachments import agent_attach, handlers, lifecycle, policy
 from attachd.db import idempotency_keys
-from attachd.db.agents import restored_database
-from attachd.db.agents import transitions as agent_transitions
+from attachd.db.agents import agent_transitions, restored_database
 from attachd.objects import Attachment, Volume
 import attachd.rpc.agent_api
 import attachd.rpc.manager_api

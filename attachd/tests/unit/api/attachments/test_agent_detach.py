@@ -5,7 +5,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.api.attachments import agent_detach
-from attachd.db.agents import transitions as agent_transitions
+from attachd.db.agents import agent_transitions
 from attachd.objects import Attachment
 import attachd.rpc.agent_api
 import attachd.rpc.manager_api

@@ -5,7 +5,7 @@ import unittest
 from unittest import mock
 
 from attachd import exception
-from attachd.api import filters as register
+from attachd.api import filter_register
 from attachd.api import microversions as mv
 from attachd.api.attachments import filters
 
@@ -31,7 +31,7 @@ class FiltersTest(unittest.TestCase):
             read(query)
 
     def test_member_filter_by_other_project_matches_nothing(self):
-        with mock.patch.object(register, "for_members", return_value=("project_id",)):
+        with mock.patch.object(filter_register, "for_members", return_value=("project_id",)):
             self.assertEqual({"states": frozenset()}, read({"project_id": "q"}))
             self.assertEqual({"project_id": "p"}, read({"project_id": "p"}))
 
@@ -66,12 +66,12 @@ class FiltersTest(unittest.TestCase):
             read({"volume_id~": "v"}, LAST_OLD, is_admin=True)
 
     def test_every_registered_filter_is_parsed(self):
-        for name in register.ATTACHMENT.known:
+        for name in filter_register.ATTACHMENT.known:
             parsed = read({name: "x"}, is_admin=True)
             self.assertGreater(len(parsed), name != "project_id", name)
 
     def test_every_sort_key_is_sortable_column(self):
-        from attachd.db.attachments import queries as attachment_queries
+        from attachd.db.attachments import attachment_queries
 
         self.assertLessEqual(set(filters.SORT_KEYS.values()), attachment_queries.SORTABLE)
 

@@ -9,7 +9,7 @@ from oslo_utils import timeutils
 from attachd import exception
 from attachd.api.attachments import lifecycle, policy
 from attachd.api.volumes import policy as volume_policy
-from attachd.db.types import store as types
+from attachd.db.types import type_store
 from attachd.objects import Attachment, Volume
 from attachd.states import INACTIVE, AttachmentState
 from attachd.tests.fixtures import (
@@ -137,7 +137,7 @@ class SharingRuleTest(unittest.TestCase):
     def denied(self, rules, *, multiattach=True, bootable=False):
         volume = mock.Mock(multiattach=multiattach, bootable=bootable, project_id="p")
         with mock.patch.object(
-            lifecycle.rules, "allows", lambda _ctx, rule, _target: rule not in rules
+            lifecycle.policy_rules, "allows", lambda _ctx, rule, _target: rule not in rules
         ):
             return lifecycle.sharing_denied_rule(mock.Mock(), volume)
 
@@ -161,7 +161,7 @@ class SharingRuleTest(unittest.TestCase):
 class CheckModeTest(databases.DatabaseCase):
     def volume(self, specs=None, **values):
         if specs is not None:
-            values["volume_type_id"] = types.create({"name": "t", "extra_specs": specs})["id"]
+            values["volume_type_id"] = type_store.create({"name": "t", "extra_specs": specs})["id"]
         return Volume.from_row(None, db_rows.add_volume(**values))
 
     def test_check_mode_of_read_only_volume_for_writing_is_refused(self):

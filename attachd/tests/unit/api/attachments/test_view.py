@@ -6,7 +6,7 @@ import unittest
 from unittest import mock
 
 from attachd import objects
-from attachd.api import policy
+from attachd.api import policy_rules
 from attachd.api.attachments import view
 from attachd.objects import Attachment
 from attachd.tests.fixtures import api_context, db_rows
@@ -237,7 +237,7 @@ class SecretVisibilityTest(api_context.ApiContextCase):
 
     def test_policy_is_asked_once_per_project(self):
         visibility = view.SecretVisibility(api_context.make_context(), "one:rule")
-        with mock.patch.object(policy, "allows", return_value=True) as allows:
+        with mock.patch.object(policy_rules, "allows", return_value=True) as allows:
             for _ in range(10):
                 visibility.may_see("p", "u")
             visibility.may_see("q", "u")
@@ -246,7 +246,7 @@ class SecretVisibilityTest(api_context.ApiContextCase):
     def test_all_rules_have_to_allow(self):
         for allowed in ((True, False), (False, True)):
             visibility = view.SecretVisibility(api_context.make_context(), *view.AGAIN)
-            with mock.patch.object(policy, "allows", side_effect=allowed):
+            with mock.patch.object(policy_rules, "allows", side_effect=allowed):
                 self.assertFalse(visibility.may_see("p", "u"))
 
 

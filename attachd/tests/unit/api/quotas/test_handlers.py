@@ -7,7 +7,7 @@ from attachd import exception
 from attachd.api.quotas import handlers
 from attachd.conf import CONF
 from attachd.db import quotas
-from attachd.db.types import store as types
+from attachd.db.types import type_store
 from attachd.tests.fixtures import api_context, db_rows
 
 
@@ -68,7 +68,7 @@ class ShowTest(Case):
         black = api_context.add_type("black", is_public=False)["id"]
         self.assertNotIn("volumes_black", self.show())
         self.assertIn("volumes_black", self.show(*api_context.ADMIN))
-        types.add_access(black, db_rows.PROJECT)
+        type_store.add_access(black, db_rows.PROJECT)
         self.assertIn("volumes_black", self.show())
 
     def test_show_with_usage(self):

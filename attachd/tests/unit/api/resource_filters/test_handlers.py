@@ -3,7 +3,7 @@
 
 from unittest import mock
 
-from attachd.api import filters
+from attachd.api import filter_register
 from attachd.api.resource_filters import handlers
 from attachd.tests.fixtures import api_context
 
@@ -21,5 +21,5 @@ class ResourceFiltersTest(api_context.ApiContextCase):
         self.assertEqual({}, self.listed(resource="x"))
 
     def test_filters_of_operators_file_are_listed(self):
-        with mock.patch.object(filters, "for_members", return_value=("name",)):
+        with mock.patch.object(filter_register, "for_members", return_value=("name",)):
             self.assertEqual({"volume": ["name"]}, self.listed(resource="volume"))

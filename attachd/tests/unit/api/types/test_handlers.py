@@ -4,8 +4,7 @@
 from attachd import exception
 from attachd.api import microversions as mv
 from attachd.api.types import handlers
-from attachd.db.types import default_types, qos_specs
-from attachd.db.types import store as types
+from attachd.db.types import default_types, qos_specs, type_store
 from attachd.tests.fixtures import api_context, db_rows
 from attachd.tests.fixtures.conf_fixture import override
 
@@ -145,7 +144,7 @@ class ListTest(api_context.ApiContextCase):
             self.assertEqual({"gold", "silver"}, self.names(**query))
 
     def test_list_for_member_shows_accessible_private_types(self):
-        types.add_access(self.hidden["id"], db_rows.PROJECT)
+        type_store.add_access(self.hidden["id"], db_rows.PROJECT)
         self.assertEqual({"gold", "silver", "hidden"}, self.names())
         self.ctx = api_context.make_context(*api_context.ADMIN)
         self.assertEqual({"gold", "silver", "hidden"}, self.names(is_public="True"))

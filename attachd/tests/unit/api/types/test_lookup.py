@@ -3,8 +3,7 @@
 
 from attachd import exception
 from attachd.api.types import lookup
-from attachd.db.types import default_types
-from attachd.db.types import store as types
+from attachd.db.types import default_types, type_store
 from attachd.tests.fixtures import api_context, db_rows
 from attachd.tests.fixtures.conf_fixture import override
 
@@ -46,7 +45,7 @@ class LookupTest(Case):
             self.assertEqual("hidden", lookup.get_by_id_or_name(self.admin, wanted)["name"])
 
     def test_private_type_is_visible_to_projects_with_access(self):
-        types.add_access(self.hidden["id"], db_rows.PROJECT)
+        type_store.add_access(self.hidden["id"], db_rows.PROJECT)
         stranger = api_context.make_context(project=api_context.OTHER_PROJECT)
         for wanted in (self.hidden["id"], "hidden"):
             self.assertEqual("hidden", lookup.get_by_id_or_name(self.member, wanted)["name"])

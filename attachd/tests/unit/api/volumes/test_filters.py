@@ -4,11 +4,11 @@
 import datetime
 
 from attachd import exception
-from attachd.api import filters as register
+from attachd.api import filter_register
 from attachd.api import microversions as mv
 from attachd.api.volumes import filters
 from attachd.db.engine.paging import Comparison
-from attachd.db.volumes.queries import Filters
+from attachd.db.volumes.volume_queries import Filters
 from attachd.tests.fixtures import api_context, db_rows
 
 OWN = {"project_id": db_rows.PROJECT}
@@ -95,7 +95,7 @@ class KnownFiltersTest(Case):
             "created_at": "gt:2026-01-01",
             "updated_at": "gt:2026-01-01",
         }
-        for name in sorted(register.VOLUME.known):
+        for name in sorted(filter_register.VOLUME.known):
             query = {name: sample.get(name, "1"), "all_tenants": "1"}
             parsed = filters.parse(self.admin, query, mv.LATEST) or {}
             self.assertLessEqual(parsed.keys(), Filters.__annotations__.keys(), name)

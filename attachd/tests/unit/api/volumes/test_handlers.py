@@ -12,7 +12,7 @@ from attachd import exception
 from attachd.api import microversions as mv
 from attachd.api.volumes import backend_calls, handlers, load
 from attachd.db.engine import session
-from attachd.db.volumes import metadata as volume_metadata
+from attachd.db.volumes import volume_metadata
 from attachd.objects import Volume
 from attachd.states import Event
 from attachd.tests.fixtures import api_context, captured_notifications, db_rows

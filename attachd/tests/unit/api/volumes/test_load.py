@@ -4,8 +4,7 @@
 from attachd import exception
 from attachd.api.volumes import load, policy
 from attachd.db.engine import paging, session
-from attachd.db.volumes import metadata as volume_metadata
-from attachd.db.volumes import queries as volume_queries
+from attachd.db.volumes import volume_metadata, volume_queries
 from attachd.tests.fixtures import api_context, db_rows
 
 

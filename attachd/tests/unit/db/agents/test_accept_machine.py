@@ -5,8 +5,7 @@ import datetime
 
 from attachd import exception
 from attachd.db import models
-from attachd.db.agents import accept_machine, machines
-from attachd.db.agents import store as agents
+from attachd.db.agents import accept_machine, agent_store, machines
 from attachd.db.agents.machines import Claim
 from attachd.tests.fixtures import databases, db_rows
 
@@ -18,12 +17,12 @@ OTHER = Claim("b2", "m2", "p2", 4, 1, "s0", "s1")
 class AcceptMachineTest(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        agents.create(HOST, KEY)
+        agent_store.create(HOST, KEY)
         self.report(FIRST)
 
     def report(self, claim):
-        row = agents.check_key(HOST, KEY)
-        agents.record_report(HOST, machines.accept(row, claim), read=row)
+        row = agent_store.check_key(HOST, KEY)
+        agent_store.record_report(HOST, machines.accept(row, claim), read=row)
 
     def conflict(self, other=OTHER):
         with self.assertRaises(exception.AgentConflict):
@@ -43,7 +42,7 @@ class AcceptMachineTest(databases.DatabaseCase):
         self.report(FIRST._replace(number=2, previous="t1", next="t2"))
         with self.assertRaises(exception.MachineRefused):
             self.report(OTHER._replace(number=2))
-        self.assertEqual(("up", "b1:0"), (agents.state(agents.get(HOST)), self.origin()))
+        self.assertEqual(("up", "b1:0"), (agent_store.state(agent_store.get(HOST)), self.origin()))
 
     def test_other_machine_is_accepted_and_goes_on_with_its_token(self):
         self.conflict()
@@ -52,7 +51,7 @@ class AcceptMachineTest(databases.DatabaseCase):
         self.report(OTHER._replace(number=3, previous="s1", next="s2"))
         with self.assertRaises(exception.MachineRefused):
             self.report(FIRST._replace(number=2))
-        self.assertEqual("b2", agents.get(HOST)["boot_id"])
+        self.assertEqual("b2", agent_store.get(HOST)["boot_id"])
 
     def test_other_machine_is_not_accepted_while_the_former_may_have_devices(self):
         self.attach()
@@ -76,7 +75,7 @@ class AcceptMachineTest(databases.DatabaseCase):
         self.conflict(Claim("b1", "m1", "p3", 5, 1, "t0", "t1", is_repeated=True))
         with self.assertRaisesRegex(exception.Conflict, "1 attachments.*boot b1.*--devices-gone"):
             accept_machine.accept(HOST, "b2", devices_gone=False)
-        self.assertEqual("conflict", agents.state(agents.get(HOST)))
+        self.assertEqual("conflict", agent_store.state(agent_store.get(HOST)))
 
     def test_next_machine_is_accepted_once(self):
         accept_machine.accept(HOST, None, devices_gone=False)
@@ -89,4 +88,4 @@ class AcceptMachineTest(databases.DatabaseCase):
         self.conflict(OTHER._replace(boot_id="b1"))
         accept_machine.accept(HOST, "b1", devices_gone=False)
         self.report(FIRST._replace(number=2, previous="t1", next="t2"))
-        self.assertEqual("up", agents.state(agents.get(HOST)))
+        self.assertEqual("up", agent_store.state(agent_store.get(HOST)))

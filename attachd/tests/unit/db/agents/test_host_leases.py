@@ -5,10 +5,9 @@ import datetime
 from unittest import mock
 
 from attachd.db import host_fences, models
-from attachd.db.agents import host_leases
-from attachd.db.agents import store as agents
+from attachd.db.agents import agent_store, host_leases
 from attachd.db.cluster import services
-from attachd.db.types import store as types
+from attachd.db.types import type_store
 from attachd.lost_agents import Action, Rule
 from attachd.tests.fixtures import databases, db_rows, fake_agent
 
@@ -22,7 +21,7 @@ class LeaseCase(databases.DatabaseCase):
 
     def report(self, host_lease=None, reported=None):
         said = {"connector": None, "devices": [], "connector_type": "k", "version": "1"}
-        return agents.record_report(
+        return agent_store.record_report(
             HOST, {**said, "error": None}, host_lease=host_lease, reported_lease=reported
         )
 
@@ -31,7 +30,7 @@ class LeaseCase(databases.DatabaseCase):
         return host_lease
 
     def attach(self, specs=None, **columns):
-        type_id = types.create({"name": models.new_id(), "extra_specs": specs or {}})["id"]
+        type_id = type_store.create({"name": models.new_id(), "extra_specs": specs or {}})["id"]
         volume = db_rows.add_volume(volume_type_id=type_id)["id"]
         return db_rows.add_attachment(volume, "attached", agent=HOST, **columns)["id"]
 
@@ -68,13 +67,13 @@ class LeasesTest(LeaseCase):
         self.assertAlmostEqual(100, self.host_lease().age, delta=50)
 
     def test_check_whether_reports_can_be_stored_changes_the_row_and_renews_nothing(self):
-        before, host_lease = agents.get(HOST)["updated_at"], self.host_lease()
+        before, host_lease = agent_store.get(HOST)["updated_at"], self.host_lease()
         host_leases.check_writable([HOST, "another"])
-        self.assertGreater(agents.get(HOST)["updated_at"], before)
+        self.assertGreater(agent_store.get(HOST)["updated_at"], before)
         self.assertEqual(host_lease.heartbeat_at, self.host_lease().heartbeat_at)
 
     def test_agent_that_never_reported_has_no_lease(self):
-        agents.create("compute-2", fake_agent.KEY)
+        agent_store.create("compute-2", fake_agent.KEY)
         self.assertEqual([HOST], [host_lease.host for host_lease in host_leases.list_all()])
 
     def test_fence_after_renewal_does_nothing(self):
@@ -99,7 +98,7 @@ class LeasesTest(LeaseCase):
         self.assertFalse(self.report(host_lease=30))
         after = self.host_lease()
         self.assertEqual(before._replace(age=after.age, lost_for=after.lost_for), after)
-        self.assertIsNotNone(agents.get(HOST)["seen_at"])
+        self.assertIsNotNone(agent_store.get(HOST)["seen_at"])
         host_fences.lift(HOST)
         self.assertTrue(self.report())
         self.assertIsNone(self.host_lease().lost_action)

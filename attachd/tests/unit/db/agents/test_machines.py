@@ -16,8 +16,7 @@ from attachd import exception
 from attachd.agent import report_tokens
 from attachd.agent.report_tokens import ReportTokens
 from attachd.db import host_fences, models
-from attachd.db.agents import accept_machine, machines
-from attachd.db.agents import store as agents
+from attachd.db.agents import accept_machine, agent_store, machines
 from attachd.db.agents.machines import Claim, Verdict
 from attachd.tests.fixtures import databases, db_rows
 
@@ -318,7 +317,7 @@ class RuleTest(unittest.TestCase):
 class StoredTest(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        agents.create(HOST, KEY)
+        agent_store.create(HOST, KEY)
         self.report(Claim("b1", "m1", "p1", 1, 1, None, "t1"))
 
     def make_silent(self, seconds=60):
@@ -326,8 +325,8 @@ class StoredTest(databases.DatabaseCase):
         db_rows.change_agent(HOST, heartbeat_at=models.now() - datetime.timedelta(seconds=seconds))
 
     def report(self, claim):
-        row = agents.check_key(HOST, KEY)
-        agents.record_report(HOST, machines.accept(row, claim), read=row)
+        row = agent_store.check_key(HOST, KEY)
+        agent_store.record_report(HOST, machines.accept(row, claim), read=row)
 
     def copy(self, **values):
         values = {"number": 1, "previous": "s0", "next": "s1", **values}
@@ -340,11 +339,11 @@ class StoredTest(databases.DatabaseCase):
                     self.report(self.copy(number=number))
         self.assertEqual(1, len(logs.output))
         self.report(Claim("b1", "m1", "p1", 1, 2, "t1", "t2"))
-        row = agents.get(HOST)
-        self.assertEqual("conflict", agents.state(row))
+        row = agent_store.get(HOST)
+        self.assertEqual("conflict", agent_store.state(row))
         self.assertEqual(("t2", "b2"), (row["report_token"], row["conflict"]["boot_id"]))
         with self.assertRaises(exception.AgentConflict):
-            machines.check_caller(agents.check_key(HOST, KEY), "p1")
+            machines.check_caller(agent_store.check_key(HOST, KEY), "p1")
 
     def test_restarted_machine_is_accepted_when_its_former_start_is_silent(self):
         claim = Claim("b2", "m1", "p2", 2, 1, "t1", "t2")
@@ -352,25 +351,25 @@ class StoredTest(databases.DatabaseCase):
             self.report(claim)
         self.assertEqual("p1:1", raised.exception.details["report"])
         self.make_silent(16)
-        former = agents.get(HOST)["heartbeat_at"]
+        former = agent_store.get(HOST)["heartbeat_at"]
         self.report(claim)
-        row = agents.get(HOST)
+        row = agent_store.get(HOST)
         self.assertEqual(("b2", former), (row["boot_id"], row["former_boot_at"]))
 
     def test_former_start_whose_old_reports_get_no_answer_is_not_silent(self):
         self.make_silent(100)
         self.report(Claim("b2", "m1", "p2", 2, 1, "t1", "t2"))
-        machines.check_proof(agents.check_key(HOST, KEY), "b1:0")
+        machines.check_proof(agent_store.check_key(HOST, KEY), "b1:0")
         for number in (2, 3):
             with self.assertRaises(exception.OldReport):
                 self.report(Claim("b1", "m1", "p1", 1, number, None, "t1"))
             with self.assertRaisesRegex(exception.Conflict, "repeat the request"):
-                machines.check_proof(agents.check_key(HOST, KEY), "b1:0")
-        machines.check_proof(agents.check_key(HOST, KEY), "b2:0")
+                machines.check_proof(agent_store.check_key(HOST, KEY), "b1:0")
+        machines.check_proof(agent_store.check_key(HOST, KEY), "b2:0")
         self.make_silent(100)
         self.report(Claim("b3", "m1", "p3", 3, 1, "t2", "t3"))
         with self.assertRaisesRegex(exception.Conflict, "repeat the request"):
-            machines.check_proof(agents.check_key(HOST, KEY), "b1:0")
+            machines.check_proof(agent_store.check_key(HOST, KEY), "b1:0")
 
     def test_old_report_of_restarted_agent_shows_that_its_machine_runs(self):
         self.make_silent(100)
@@ -378,37 +377,37 @@ class StoredTest(databases.DatabaseCase):
             self.report(Claim("b1", "m1", "p2", 1, 1, None, "s1"))
         self.report(Claim("b2", "m1", "p3", 2, 1, "t1", "t2"))
         with self.assertRaisesRegex(exception.Conflict, "repeat the request"):
-            machines.check_proof(agents.check_key(HOST, KEY), "b1:0")
+            machines.check_proof(agent_store.check_key(HOST, KEY), "b1:0")
 
     def test_report_judged_by_an_outdated_row_is_not_stored(self):
         self.make_silent()
-        row = agents.check_key(HOST, KEY)
+        row = agent_store.check_key(HOST, KEY)
         self.report(Claim("b1", "m1", "p1", 1, 2, "t1", "t2"))
         claim = Claim("b9", "m1", "p9", 2, 1, "t1", "t9")
         with self.assertRaises(machines.Changed):
-            agents.record_report(HOST, machines.accept(row, claim), read=row)
+            agent_store.record_report(HOST, machines.accept(row, claim), read=row)
         with self.assertRaises(machines.Changed):
             machines.accept(row, self.copy())
-        self.assertEqual("b1", agents.get(HOST)["boot_id"])
+        self.assertEqual("b1", agent_store.get(HOST)["boot_id"])
 
     def test_refused_boot_gets_an_answer_and_no_conflict(self):
         db_rows.change_agent(HOST, refused_boots=["b2"])
         with self.assertRaisesRegex(exception.MachineRefused, "boot b2"):
             self.report(self.copy())
-        self.assertIsNone(agents.get(HOST)["conflict"])
+        self.assertIsNone(agent_store.get(HOST)["conflict"])
 
     def test_machine_of_agent_that_was_registered_again_proves_nothing_of_former_devices(self):
         device = {"agent": HOST, "device_origin": "b1:0"}
         attachment = db_rows.add_attachment(db_rows.add_volume()["id"], "attached", **device)
         for boot_id in ("b1", "b2", "b3"):
             host_fences.fence(HOST, "lease", None, host_fences.Lift.AUTO)
-            agents.force_delete(HOST)
+            agent_store.force_delete(HOST)
             self.assertEqual("manual", host_fences.find(HOST)["lift"])
             host_fences.lift(HOST)
-            agents.create(HOST, KEY)
+            agent_store.create(HOST, KEY)
             self.report(Claim(boot_id, "m2", "p2", 1, 1, None, "t1"))
             origin = db_rows.get_attachment(attachment["id"])["device_origin"]
-            row = agents.check_key(HOST, KEY)
+            row = agent_store.check_key(HOST, KEY)
             if boot_id == "b1":
                 machines.check_proof(row, origin)
                 continue
@@ -416,10 +415,10 @@ class StoredTest(databases.DatabaseCase):
                 machines.check_proof(row, origin)
         accept_machine.accept(HOST, "b3", devices_gone=True)
         origin = db_rows.get_attachment(attachment["id"])["device_origin"]
-        machines.check_proof(agents.check_key(HOST, KEY), origin)
+        machines.check_proof(agent_store.check_key(HOST, KEY), origin)
 
     def test_call_of_process_without_accepted_report_is_refused(self):
-        row = agents.check_key(HOST, KEY)
+        row = agent_store.check_key(HOST, KEY)
         machines.check_caller(row, "p1")
         for process in (None, "p2"):
             with self.assertRaisesRegex(exception.Conflict, "no accepted report"):

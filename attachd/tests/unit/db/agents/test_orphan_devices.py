@@ -5,9 +5,8 @@ from unittest import mock
 
 from attachd import exception
 from attachd.db import host_fences
-from attachd.db.agents import orphan_devices, restored_database
-from attachd.db.agents import store as agents
-from attachd.db.attachments import store as attachments
+from attachd.db.agents import agent_store, orphan_devices, restored_database
+from attachd.db.attachments import attachment_store
 from attachd.states import Event
 from attachd.tests.fixtures import databases, db_rows, fake_agent
 
@@ -67,14 +66,14 @@ class OrphanDevicesTest(databases.DatabaseCase):
     def test_find_orphan_of_recently_deleted_attachment_returns_none(self):
         attachment_id = db_rows.add_attachment(self.volume, "reserved")["id"]
         self.report(attachment_id)
-        attachments.transition(attachment_id, self.volume, Event.CANCEL)
+        attachment_store.transition(attachment_id, self.volume, Event.CANCEL)
         self.assertEqual([], db_rows.list_attachments())
         self.assertIsNone(self.find_orphan())
 
     def test_find_orphan_reads_no_report_without_orphans(self):
         device = {"attachment_id": GONE, "volume_id": self.volume, "path": "/dev/sdb"}
-        agents.create("node-2", fake_agent.KEY)
-        agents.record_report("node-2", {"devices": [device]}, assigned={GONE})
+        agent_store.create("node-2", fake_agent.KEY)
+        agent_store.record_report("node-2", {"devices": [device]}, assigned={GONE})
         restored_database.begin(3600)
         with mock.patch.object(orphan_devices, "_devices_of_volume") as read:
             self.assertIsNone(self.find_orphan())

@@ -8,12 +8,11 @@ import sqlalchemy as sa
 from attachd import exception
 from attachd.conf import CONF
 from attachd.db import models
+from attachd.db.attachments import attachment_rows, statements
 from attachd.db.attachments import connect_rules as rules
-from attachd.db.attachments import rows as attachment_rows
-from attachd.db.attachments import statements
 from attachd.db.attachments.connect_rules import Action, Request
 from attachd.db.engine import session
-from attachd.db.types import store as types
+from attachd.db.types import type_store
 from attachd.tests.fixtures import databases, db_rows
 
 SEVERAL = {"multiattach": "<is> True"}
@@ -56,7 +55,7 @@ class Case(unittest.TestCase):
         self.addCleanup(CONF.clear_override, "max_attachments_per_host", "manager")
 
     def volume(self, specs=SEVERAL, **values):
-        kind = types.create({"name": models.new_id(), "extra_specs": specs})
+        kind = type_store.create({"name": models.new_id(), "extra_specs": specs})
         several = specs.get("multiattach") == "<is> True"
         values = {"volume_type_id": kind["id"], "multiattach": several, **values}
         return db_rows.add_volume(**values)["id"]

@@ -4,8 +4,7 @@
 import unittest
 
 from attachd import exception
-from attachd.db.attachments import duplicates
-from attachd.db.attachments import store as attachments
+from attachd.db.attachments import attachment_store, duplicates
 from attachd.states import AttachmentState
 from attachd.tests import concurrency
 from attachd.tests.fixtures import databases, db_rows
@@ -105,10 +104,12 @@ class ReserveTest(databases.DatabaseCase):
         }
         for multiattach in (False, True):
             volume = db_rows.add_volume(multiattach=multiattach)["id"]
-            found = concurrency.run_at_once(*[lambda v=volume: attachments.reserve(v, wanted)] * 4)
+            found = concurrency.run_at_once(
+                *[lambda v=volume: attachment_store.reserve(v, wanted)] * 4
+            )
             self.assertEqual(1, len({row["id"] for row in found}), found)
             elsewhere = {**wanted, "connector": db_rows.OTHER_CONNECTOR}
-            self.assertNotEqual(found[0]["id"], attachments.reserve(volume, elsewhere)["id"])
+            self.assertNotEqual(found[0]["id"], attachment_store.reserve(volume, elsewhere)["id"])
             self.assertEqual(2, len(db_rows.list_attachments(volume)))
 
 

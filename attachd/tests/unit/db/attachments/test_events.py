@@ -9,11 +9,10 @@ import sqlalchemy as sa
 
 from attachd import context, exception, states
 from attachd.db import models
-from attachd.db.attachments import async_requests, events, legacy
-from attachd.db.attachments import store as attachments
+from attachd.db.attachments import async_requests, attachment_store, events, legacy
 from attachd.db.cluster.volume_leases import VolumeLeaseToken
 from attachd.db.engine import session
-from attachd.db.volumes import store as volumes
+from attachd.db.volumes import volume_store
 from attachd.states import Event
 from attachd.telemetry import tracing
 from attachd.tests import concurrency
@@ -46,19 +45,19 @@ class Case(databases.DatabaseCase):
 class RecordTest(Case):
     def test_record_lifecycle_in_order_beyond_deletion(self):
         volume_lease = VolumeLeaseToken(self.volume_id, "us")
-        row = attachments.reserve(self.volume_id, WHO)
-        transitioned = attachments.transition(
+        row = attachment_store.reserve(self.volume_id, WHO)
+        transitioned = attachment_store.transition(
             row["id"], self.volume_id, Event.CONNECT, volume_lease=volume_lease
         )
         attachment = transitioned.attachment
-        attachments.transition_without_volume(
+        attachment_store.transition_without_volume(
             attachment, Event.GRANTED, {}, attachment["generation"], volume_lease
         )
-        attachments.complete(db_rows.get_attachment(row["id"]))
-        started = attachments.transition(
+        attachment_store.complete(db_rows.get_attachment(row["id"]))
+        started = attachment_store.transition(
             row["id"], self.volume_id, Event.DISCONNECT, volume_lease=volume_lease
         )
-        attachments.finish_disconnect(started, volume_lease)
+        attachment_store.finish_disconnect(started, volume_lease)
         found = events.list_of_attachment(row["id"], db_rows.PROJECT)
         expected = ["reserved", "connected", "attached", "deleted"]
         self.assertEqual(expected, [item["type"] for item in found])
@@ -66,7 +65,7 @@ class RecordTest(Case):
         self.assertEqual([], events.list_of_attachment(row["id"], "b" * 32))
 
     def test_record_async_request_at_once(self):
-        row = attachments.reserve(self.volume_id, WHO)
+        row = attachment_store.reserve(self.volume_id, WHO)
         async_requests.connect_shared(row["id"], self.volume_id, db_rows.CONNECTOR)
         async_requests.disconnect(row["id"], self.volume_id)
         self.assertEqual(["reserved", "connecting", "disconnecting"], self.types())
@@ -74,7 +73,7 @@ class RecordTest(Case):
 
     def test_record_failure_with_error(self):
         attachment_id = db_rows.add_attachment(self.volume_id, "connecting")["id"]
-        attachments.transition(
+        attachment_store.transition(
             attachment_id, self.volume_id, Event.CONNECT_LOST, {"error": "gone"}
         )
         (event,) = self.events()
@@ -82,7 +81,7 @@ class RecordTest(Case):
 
     def test_record_kept_device_as_kept_not_attached(self):
         attachment_id = db_rows.add_attachment(self.volume_id, "withdrawing", agent="h")["id"]
-        attachments.transition(attachment_id, self.volume_id, Event.REFUSE_DETACH)
+        attachment_store.transition(attachment_id, self.volume_id, Event.REFUSE_DETACH)
         (event,) = self.events()
         self.assertEqual(("detach_refused", "h"), (event["type"], event["details"]["agent"]))
 
@@ -98,29 +97,29 @@ class RecordTest(Case):
             for attachment in db_rows.list_attachments(self.volume_id)
             if attachment["kind"] == "connection"
         ]
-        attachments.transition(connection["id"], self.volume_id, Event.GRANTED)
+        attachment_store.transition(connection["id"], self.volume_id, Event.GRANTED)
         self.assertEqual([], self.events())
 
     def test_record_repeated_transition_once(self):
         attachment_id = db_rows.add_attachment(self.volume_id, "connected", agent="h")["id"]
         for _ in range(2):
-            attachments.complete(db_rows.get_attachment(attachment_id))
+            attachment_store.complete(db_rows.get_attachment(attachment_id))
         for _ in range(2):
-            attachments.transition(attachment_id, self.volume_id, Event.WITHDRAW)
+            attachment_store.transition(attachment_id, self.volume_id, Event.WITHDRAW)
         self.assertEqual(["attached", "withdrawing"], self.types())
 
     def test_record_of_refused_transition_adds_no_event(self):
-        row = attachments.reserve(self.volume_id, WHO)
+        row = attachment_store.reserve(self.volume_id, WHO)
         with self.assertRaises(exception.InvalidTransition):
-            attachments.transition(row["id"], self.volume_id, Event.GRANTED)
+            attachment_store.transition(row["id"], self.volume_id, Event.GRANTED)
         with self.assertRaises(exception.VolumeNotAvailable):
-            attachments.reserve(self.volume_id, {**WHO, "instance_uuid": "i"})
+            attachment_store.reserve(self.volume_id, {**WHO, "instance_uuid": "i"})
         self.assertEqual(["reserved"], self.types())
 
     def test_record_deletion_of_rows_with_volume(self):
         attachment_id = db_rows.add_attachment(self.volume_id, "connect_failed")["id"]
         db_rows.change_volume(self.volume_id, state="deleting", status="deleting")
-        volumes.transition(self.volume_id, Event.DELETED)
+        volume_store.transition(self.volume_id, Event.DELETED)
         (event,) = self.events()
         self.assertEqual(("deleted", attachment_id), (event["type"], event["attachment_id"]))
 

@@ -2,9 +2,7 @@
 """Holds, pending detaches, connections, and legacy attachments."""
 
 from attachd import exception
-from attachd.db.attachments import connect_rules, legacy
-from attachd.db.attachments import rows as attachment_rows
-from attachd.db.attachments import store as attachments
+from attachd.db.attachments import attachment_rows, attachment_store, connect_rules, legacy
 from attachd.tests.fixtures import databases, db_rows
 from attachd.tests.fixtures.db_rows import CONNECTOR, OTHER_CONNECTOR
 
@@ -84,9 +82,9 @@ class ReserveTest(Case):
     def test_reserve_and_attachment_reservation_exclude_each_other(self):
         self.hold()
         with self.assertRaisesRegex(exception.VolumeNotAvailable, "a reservation of os-reserve"):
-            attachments.reserve(self.volume_id, {"project_id": "p"})
+            attachment_store.reserve(self.volume_id, {"project_id": "p"})
         self.release()
-        attachment_id = attachments.reserve(self.volume_id, {"project_id": "p"})["id"]
+        attachment_id = attachment_store.reserve(self.volume_id, {"project_id": "p"})["id"]
         with self.assertRaisesRegex(
             exception.VolumeNotAvailable, f"reserved; .* attachment {attachment_id}"
         ):
@@ -213,7 +211,7 @@ class AttachTest(Case):
         self.assertEqual(("in-use", "attached"), self.status())
 
     def test_attach_completes_reservation_of_same_server(self):
-        attachment_id = attachments.reserve(
+        attachment_id = attachment_store.reserve(
             self.volume_id, {"project_id": "p", "instance_uuid": SERVER}
         )
         self.assertEqual(attachment_id["id"], self.attach()["id"])
@@ -221,7 +219,7 @@ class AttachTest(Case):
         self.assertEqual(("in-use", "attached"), self.status())
 
     def test_attach_keeps_reservation_of_other_server(self):
-        attachments.reserve(self.volume_id, {"project_id": "p", "instance_uuid": SERVER})
+        attachment_store.reserve(self.volume_id, {"project_id": "p", "instance_uuid": SERVER})
         with self.assertRaisesRegex(exception.InvalidVolume, f"of server {SERVER}"):
             self.attach(OTHER_SERVER)
         self.assertEqual(("reserved", "reserved"), self.status())

@@ -4,9 +4,8 @@
 import contextlib
 
 from attachd import exception
-from attachd.db.attachments import connect_rules, legacy
-from attachd.db.attachments import store as attachments
-from attachd.db.types import store as types
+from attachd.db.attachments import attachment_store, connect_rules, legacy
+from attachd.db.types import type_store
 from attachd.states import Event
 from attachd.tests.fixtures import db_rows
 from attachd.tests.fixtures.db_rows import OTHER_CONNECTOR
@@ -64,16 +63,16 @@ class ModeTest(test_attachments_legacy.Case):
         self.assertEqual(
             "rw", db_rows.get_volume(self.volume_id)["admin_metadata"]["attached_mode"]
         )
-        attachments.transition(opened, self.volume_id, Event.DISCONNECT)
+        attachment_store.transition(opened, self.volume_id, Event.DISCONNECT)
         self.assertEqual(("rw", "ro"), self.stored_modes(attachment_id))
-        attachments.transition(opened, self.volume_id, Event.REVOKED)
+        attachment_store.transition(opened, self.volume_id, Event.REVOKED)
         self.assertEqual(("ro", "ro"), self.stored_modes(attachment_id))
 
     def test_attach_mode_is_rw_while_one_host_may_write(self):
         opened, _other = self.connect(mode="rw"), self.connect(OTHER_CONNECTOR, mode="rw")
         attachment_id = self.attach(mode="ro")
         for event in (Event.DISCONNECT, Event.REVOKED):
-            attachments.transition(opened, self.volume_id, event)
+            attachment_store.transition(opened, self.volume_id, event)
         self.assertEqual(("rw", "ro"), self.stored_modes(attachment_id))
 
     def test_attach_rw_with_ro_connection_is_refused(self):
@@ -99,7 +98,7 @@ class ModeTest(test_attachments_legacy.Case):
             self.attach(mode=None)
 
     def one_writer(self):
-        kind = types.create(
+        kind = type_store.create(
             {"name": "one writer", "extra_specs": {"multiattach": "<is> True", "mode": "RO"}}
         )
         db_rows.change_volume(self.volume_id, multiattach=True, volume_type_id=kind["id"])

@@ -7,11 +7,11 @@ import sqlalchemy as sa
 
 from attachd import exception
 from attachd.db import models
-from attachd.db.attachments import store as attachments
+from attachd.db.attachments import attachment_store
 from attachd.db.cluster import members, volume_leases
 from attachd.db.cluster.volume_leases import VolumeLeaseToken
 from attachd.db.engine import session
-from attachd.db.volumes import store as volumes
+from attachd.db.volumes import volume_store
 from attachd.states import Event
 from attachd.tests import concurrency
 from attachd.tests.fixtures import databases, db_rows
@@ -77,15 +77,15 @@ class LeasesTest(databases.DatabaseCase):
         extending = self.add_volume("them", state="extending", new_size_gib=2)
         deleting = self.add_volume("them", state="deleting")
         for begin in (
-            lambda: volumes.transition(extending, Event.EXTENDED, {"new_size_gib": None}),
-            lambda: volumes.transition(deleting, Event.DELETE_FAILED),
-            lambda: volumes.reset(deleting, "available", None),
+            lambda: volume_store.transition(extending, Event.EXTENDED, {"new_size_gib": None}),
+            lambda: volume_store.transition(deleting, Event.DELETE_FAILED),
+            lambda: volume_store.reset(deleting, "available", None),
         ):
             with self.assertRaisesRegex(exception.InvalidTransition, "them:1 is working on it"):
                 begin()
         members.expire("them")
-        volumes.transition(extending, Event.EXTENDED, {"new_size_gib": None})
-        volumes.reset(deleting, "available", None)
+        volume_store.transition(extending, Event.EXTENDED, {"new_size_gib": None})
+        volume_store.reset(deleting, "available", None)
         self.assertEqual("available", db_rows.get_volume(deleting)["status"])
 
     def test_acquire_raises_generation(self):
@@ -133,7 +133,7 @@ class LeasesTest(databases.DatabaseCase):
 
     def test_write_after_takeover_is_refused(self):
         attachment_id = db_rows.add_attachment(self.volume_id, "reserved")["id"]
-        attachments.transition(
+        attachment_store.transition(
             attachment_id, self.volume_id, Event.CONNECT, volume_lease=self.theirs
         )
         members.expire("them")
@@ -142,13 +142,15 @@ class LeasesTest(databases.DatabaseCase):
         attachment = before[1]
         late = (
             lambda: volume_leases.acquire_committed(self.theirs),
-            lambda: attachments.transition(
+            lambda: attachment_store.transition(
                 attachment_id, self.volume_id, Event.CONNECT_FAILED, volume_lease=self.theirs
             ),
-            lambda: attachments.transition_without_volume(
+            lambda: attachment_store.transition_without_volume(
                 attachment, Event.GRANTED, {}, attachment["generation"], self.theirs
             ),
-            lambda: volumes.transition(self.volume_id, Event.DELETE, volume_lease=self.theirs),
+            lambda: volume_store.transition(
+                self.volume_id, Event.DELETE, volume_lease=self.theirs
+            ),
             self.end_theirs,
         )
         for number, write in enumerate(late):
@@ -172,21 +174,21 @@ class LeasesTest(databases.DatabaseCase):
 
     def test_first_move_acquires_and_last_move_releases(self):
         attachment_id = db_rows.add_attachment(self.volume_id, "reserved")["id"]
-        transitioned = attachments.transition(
+        transitioned = attachment_store.transition(
             attachment_id, self.volume_id, Event.CONNECT, volume_lease=self.ours
         ).attachment
         self.assertEqual((("us", 1), 1), (self.stored(), self.ours.generation))
         before = session.counters().writing_transactions
-        attachments.transition_without_volume(
+        attachment_store.transition_without_volume(
             transitioned, Event.GRANTED, {}, transitioned["generation"], self.ours
         )
         self.assertEqual(1, session.counters().writing_transactions - before)
         self.assertEqual(((None, 1), None), (self.stored(), self.ours.generation))
-        attachments.transition(
+        attachment_store.transition(
             attachment_id, self.volume_id, Event.DISCONNECT, volume_lease=self.ours
         )
         self.assertEqual(("us", 2), self.stored())
-        attachments.transition(
+        attachment_store.transition(
             attachment_id, self.volume_id, Event.REVOKED, volume_lease=self.ours, last=True
         )
         self.assertEqual(((None, 2), None), (self.stored(), self.ours.generation))
@@ -194,7 +196,7 @@ class LeasesTest(databases.DatabaseCase):
     def test_refused_move_acquires_nothing(self):
         attachment_id = db_rows.add_attachment(self.volume_id, "reserved")["id"]
         with self.assertRaises(exception.InvalidTransition):
-            attachments.transition(
+            attachment_store.transition(
                 attachment_id, self.volume_id, Event.GRANTED, volume_lease=self.ours
             )
         self.assertEqual(((None, 0), None), (self.stored(), self.ours.generation))
@@ -203,7 +205,7 @@ class LeasesTest(databases.DatabaseCase):
         attachment = db_rows.add_attachment(self.volume_id, "reserved")
         volume_leases.acquire_committed(self.ours)
         with self.assertRaises(exception.InvalidTransition):
-            attachments.transition_without_volume(attachment, Event.GRANTED, {}, 0, self.ours)
+            attachment_store.transition_without_volume(attachment, Event.GRANTED, {}, 0, self.ours)
         self.assertEqual((("us", 1), 1), (self.stored(), self.ours.generation))
 
     def test_acquire_for_deleted_volume_raises_not_found(self):

@@ -20,7 +20,7 @@ from attachd.db.engine import session
 from attachd.db.engine.compiled import CompiledSelect, CompiledStatement
 from attachd.db.engine.retry import retried
 from attachd.db.secrets import encryption
-from attachd.db.volumes import store as volumes
+from attachd.db.volumes import volume_store
 from attachd.tests.fixtures import databases, db_rows
 
 V = models.volumes
@@ -47,7 +47,7 @@ EVERYTHING = {
 def every_prepared():
     """All prepared statements that there are, by name."""
     found = {}
-    for module in (statements, events, volume_leases, volumes):
+    for module in (statements, events, volume_leases, volume_store):
         for name, value in vars(module).items():
             item = value if name.startswith("SWAP") else {name: value}
             found |= {
@@ -109,8 +109,8 @@ class CompiledStatementTest(databases.DatabaseCase):
             (statements.LOCK_VOLUME, self.params),
             (statements.LOCK_VOLUME_TO_RESERVE, self.params),
             (statements.LOCK_VOLUME_TO_CONNECT, self.params),
-            (volumes._GET, self.params),
-            (volumes._GET_IN_PROJECT, {**self.params, "match_project": db_rows.PROJECT}),
+            (volume_store._GET, self.params),
+            (volume_store._GET_IN_PROJECT, {**self.params, "match_project": db_rows.PROJECT}),
         ):
             expected = self.ordinarily(prepared.statement, values, session.writer)
             with session.writer() as connection:
@@ -136,7 +136,7 @@ class CompiledStatementTest(databases.DatabaseCase):
     def test_execute_is_part_of_transaction(self):
         with self.assertRaises(LookupError), session.writer() as connection:
             RENAME.execute(connection, {**self.params, "name": "x", **LATER})
-            (seen,) = volumes._GET.fetch_all(connection, self.params)
+            (seen,) = volume_store._GET.fetch_all(connection, self.params)
             raise LookupError
         self.assertEqual("x", seen["name"])
         self.assertIsNone(db_rows.get_volume(self.volume)["name"])
@@ -216,7 +216,7 @@ class CompiledStatementTest(databases.DatabaseCase):
     def test_lost_connection_in_transaction_is_not_reused(self):
         with self.assertRaises(sa.exc.PendingRollbackError), session.writer() as connection:
             connection.invalidate()
-            volumes._GET.fetch_all(connection, self.params)
+            volume_store._GET.fetch_all(connection, self.params)
 
     def listen(self, function, **how):
         for engine in (session._engines().reader, session._engines().writer):
@@ -233,9 +233,11 @@ class CompiledStatementTest(databases.DatabaseCase):
 
         with session.reader() as connection:
             vars(connection.connection)["cursor"] = Cursor
-            self.assertRaises(KeyboardInterrupt, volumes._GET.fetch_all, connection, self.params)
+            self.assertRaises(
+                KeyboardInterrupt, volume_store._GET.fetch_all, connection, self.params
+            )
             self.assertTrue(connection.invalidated)
-        self.assertEqual(self.volume, volumes.get(self.volume, None)["id"])
+        self.assertEqual(self.volume, volume_store.get(self.volume, None)["id"])
 
     def test_driver_gets_same_text_and_arguments(self):
         received = []
@@ -270,9 +272,9 @@ class CompiledStatementTest(databases.DatabaseCase):
     def test_listener_that_needs_context_gets_one(self):
         received = []
         self.listen(lambda *arguments: received.append(arguments))
-        expected = self.ordinarily(volumes._GET.statement, self.params)
+        expected = self.ordinarily(volume_store._GET.statement, self.params)
         with session.writer() as connection:
-            self.assertEqual(expected, volumes._GET.fetch_all(connection, self.params))
+            self.assertEqual(expected, volume_store._GET.fetch_all(connection, self.params))
             values = {**self.params, "name": "x", **LATER}
             self.assertEqual(1, RENAME.execute(connection, values))
         self.assertEqual(
@@ -281,13 +283,13 @@ class CompiledStatementTest(databases.DatabaseCase):
 
     def test_execute_logs_statement(self):
         with self.assertLogs("sqlalchemy.engine", "INFO") as logged:
-            volumes.get(self.volume, None)
+            volume_store.get(self.volume, None)
         self.assertIn("SELECT volumes.id", str(logged.output))
         self.assertNotIn(self.volume, str(logged.output))
 
     def test_execute_is_counted(self):
         before = session.counters().statements
-        volumes.get(self.volume, None)
+        volume_store.get(self.volume, None)
         with session.writer() as connection:
             connection.execute(sa.select(1))
             RENAME.execute(connection, {**self.params, "name": "x", **LATER})
@@ -305,7 +307,7 @@ class CompileTest(unittest.TestCase):
             session.reader() as connection,
             self.assertRaisesRegex(ValueError, "value for match_id"),
         ):
-            volumes._GET.fetch_all(connection, {})
+            volume_store._GET.fetch_all(connection, {})
 
     def test_compile_with_column_default_is_refused(self):
         with session.writer() as connection, self.assertRaisesRegex(ValueError, "updated_at"):

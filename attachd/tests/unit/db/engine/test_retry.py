@@ -146,7 +146,7 @@ class TransactionsTest(unittest.TestCase):
             for name, function in functions
             if any(_is_transaction(inner) for inner in ast.walk(function))
         }
-        self.assertIn("leases.acquire_committed", transactions)
+        self.assertIn("volume_leases.acquire_committed", transactions)
         self.assertIn("messages.purge", transactions)
         bare = [name for name, decorators in transactions.items() if "retried" not in decorators]
         self.assertEqual([], bare)

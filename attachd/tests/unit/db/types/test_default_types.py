@@ -4,16 +4,15 @@
 from unittest import mock
 
 from attachd import exception
-from attachd.db.types import default_types
-from attachd.db.types import store as types
+from attachd.db.types import default_types, type_store
 from attachd.tests.fixtures import databases
 
 
 class DefaultTypesTest(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        self.fast = types.create({"name": "fast"})
-        self.slow = types.create({"name": "slow"})
+        self.fast = type_store.create({"name": "fast"})
+        self.slow = type_store.create({"name": "slow"})
 
     def test_get_returns_default_type_of_project(self):
         self.assertIsNone(default_types.get_type("a"))
@@ -55,6 +54,6 @@ class DefaultTypesTest(databases.DatabaseCase):
 
     def test_delete_of_default_type_is_refused(self):
         default_types.set_default("a", self.fast["id"])
-        self.assertRaises(exception.TypeIsDefault, types.delete, self.fast["id"])
+        self.assertRaises(exception.TypeIsDefault, type_store.delete, self.fast["id"])
         default_types.delete("a")
-        types.delete(self.fast["id"])
+        type_store.delete(self.fast["id"])

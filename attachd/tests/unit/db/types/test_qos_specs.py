@@ -2,12 +2,11 @@
 """QoS specs, and the volume types with them."""
 
 from attachd import exception
-from attachd.db.attachments import rows as attachment_rows
+from attachd.db.attachments import attachment_rows
 from attachd.db.attachments.statements import LOCK_VOLUME_TO_CONNECT
 from attachd.db.engine import session
 from attachd.db.engine.paging import Page
-from attachd.db.types import qos_specs
-from attachd.db.types import store as types
+from attachd.db.types import qos_specs, type_store
 from attachd.tests.fixtures import databases, db_rows
 
 
@@ -64,8 +63,8 @@ class RowsTest(Case):
 class TypesTest(Case):
     def setUp(self):
         super().setUp()
-        self.slow = types.create({"name": "slow"})["id"]
-        self.fast = types.create({"name": "fast"})["id"]
+        self.slow = type_store.create({"name": "slow"})["id"]
+        self.fast = type_store.create({"name": "fast"})["id"]
 
     def names(self):
         return [row["name"] for row in qos_specs.list_types(self.gold)]
@@ -74,7 +73,7 @@ class TypesTest(Case):
         for kind in (self.slow, self.fast, self.fast):
             qos_specs.associate(self.gold, kind)
         self.assertEqual(["fast", "slow"], self.names())
-        self.assertEqual(self.gold, types.get(self.fast)["qos_specs_id"])
+        self.assertEqual(self.gold, type_store.get(self.fast)["qos_specs_id"])
         qos_specs.disassociate(self.gold, self.slow)
         self.assertEqual(["fast"], self.names())
         qos_specs.disassociate_all(self.gold)
@@ -98,7 +97,7 @@ class TypesTest(Case):
         qos_specs.associate(self.gold, self.fast)
         self.assertRaises(exception.QosSpecsInUse, qos_specs.delete, self.gold)
         qos_specs.delete_and_disassociate(self.gold)
-        self.assertIsNone(types.get(self.fast)["qos_specs_id"])
+        self.assertIsNone(type_store.get(self.fast)["qos_specs_id"])
         self.assertRaises(exception.QosSpecsNotFound, qos_specs.get, self.gold)
 
     def test_delete_of_unassociated_specs_succeeds(self):
@@ -111,7 +110,7 @@ class ConnectTest(Case):
 
     def setUp(self):
         super().setUp()
-        fast = types.create({"name": "fast", "qos_specs_id": self.gold})["id"]
+        fast = type_store.create({"name": "fast", "qos_specs_id": self.gold})["id"]
         self.volume = db_rows.add_volume(volume_type_id=fast)["id"]
 
     def front_end_specs(self, volume=None):
@@ -131,7 +130,7 @@ class ConnectTest(Case):
             self.assertEqual(expected, self.front_end_specs(), consumer)
 
     def test_connect_without_type_or_specs_reads_none(self):
-        slow = types.create({"name": "slow"})["id"]
+        slow = type_store.create({"name": "slow"})["id"]
         for kind in (slow, None):
             self.assertIsNone(self.front_end_specs(db_rows.add_volume(volume_type_id=kind)["id"]))
 

@@ -2,8 +2,7 @@
 """Clones and their sources."""
 
 from attachd import exception
-from attachd.db.volumes import metadata as volume_metadata
-from attachd.db.volumes import store as volumes
+from attachd.db.volumes import volume_metadata, volume_store
 from attachd.states import Event
 from attachd.tests.fixtures import databases, db_rows
 
@@ -21,7 +20,7 @@ class CloneSourceTest(databases.DatabaseCase):
             "source_volid": source or self.source,
             **values,
         }
-        return volumes.create(wanted, {})
+        return volume_store.create(wanted, {})
 
     def test_create_clone_copies_source_id_and_image_metadata(self):
         volume_metadata.merge_image_metadata(self.source, {"os_type": "linux", "long": "x" * 9999})
@@ -55,15 +54,15 @@ class CloneSourceTest(databases.DatabaseCase):
     def test_delete_of_source_with_pending_clone_is_refused(self):
         copy = self.copy()["id"]
         with self.assertRaisesRegex(exception.InvalidVolume, f"copied to volume {copy}"):
-            volumes.transition(self.source, Event.DELETE)
-        volumes.transition(copy, Event.CREATED)
-        volumes.transition(self.source, Event.DELETE)
+            volume_store.transition(self.source, Event.DELETE)
+        volume_store.transition(copy, Event.CREATED)
+        volume_store.transition(self.source, Event.DELETE)
         self.assertEqual("deleting", db_rows.get_volume(self.source)["status"])
-        volumes.transition(self.source, Event.DELETED)
+        volume_store.transition(self.source, Event.DELETED)
         self.assertEqual(self.source, db_rows.get_volume(copy)["source_volid"])
 
     def test_delete_of_source_with_failed_clone_succeeds(self):
         copy = self.copy()["id"]
-        volumes.transition(copy, Event.CREATE_FAILED)
-        volumes.transition(self.source, Event.DELETE)
-        volumes.transition(copy, Event.DELETE)
+        volume_store.transition(copy, Event.CREATE_FAILED)
+        volume_store.transition(self.source, Event.DELETE)
+        volume_store.transition(copy, Event.DELETE)

@@ -6,10 +6,9 @@ from unittest import mock
 
 from attachd import exception
 from attachd.db import host_fences, models
-from attachd.db.agents import host_leases
-from attachd.db.agents import store as agents
+from attachd.db.agents import agent_store, host_leases
 from attachd.db.engine import session
-from attachd.db.types import store as types
+from attachd.db.types import type_store
 from attachd.lost_agents import Action, Rule
 from attachd.manager.agents import fence_limiter, lost_agents, registry_check
 from attachd.manager.agents.lost_agents import LostAgents, get_fence_limit
@@ -57,15 +56,15 @@ class LostAgentsTest(databases.DatabaseCase):
         self.notified = self.enterContext(mock.patch("attachd.notifications.host"))
         self.started = self.enterContext(mock.patch("attachd.notifications.fence_start"))
         self.counted = self.enterContext(mock.patch.object(metrics, "count"))
-        agents.create(HOST, fake_agent.KEY)
+        agent_store.create(HOST, fake_agent.KEY)
         self.search = LostAgents()
 
     def report(self, host_lease=20):
-        agents.record_report(HOST, SAID, host_lease=host_lease)
+        agent_store.record_report(HOST, SAID, host_lease=host_lease)
 
     def attach(self, action="fence", timeout=20, **columns):
         specs = {"on_lost_agent": action, "lost_agent_timeout": f"{timeout}"}
-        type_id = types.create({"name": models.new_id(), "extra_specs": specs})["id"]
+        type_id = type_store.create({"name": models.new_id(), "extra_specs": specs})["id"]
         volume = db_rows.add_volume(volume_type_id=type_id)["id"]
         values = {"agent": HOST, "host": HOST, "connector": {"host": HOST}, **columns}
         return db_rows.add_attachment(volume, "attached", **values)["id"]
@@ -116,12 +115,12 @@ class LostAgentsTest(databases.DatabaseCase):
 
     def report_others(self, *hosts):
         for host in hosts:
-            if agents.create(host, fake_agent.KEY):
+            if agent_store.create(host, fake_agent.KEY):
                 self.attach(agent=host, host=host, connector={"host": host})
-            agents.record_report(host, SAID, host_lease=20)
+            agent_store.record_report(host, SAID, host_lease=20)
 
     def count_fenced(self):
-        return sum(1 for row in agents.list_all() if host_fences.find(row["host"]))
+        return sum(1 for row in agent_store.list_all() if host_fences.find(row["host"]))
 
     def test_no_host_is_fenced_while_too_many_are_lost(self):
         self.attach()
@@ -132,7 +131,7 @@ class LostAgentsTest(databases.DatabaseCase):
             self.pass_time(40)
         self.assertIn(f"Hosts b, c, {HOST}, d: not fenced", logged.output[0])
         self.assertEqual(0, self.count_fenced())
-        self.assertEqual("mark", agents.get("b")["lost_action"])
+        self.assertEqual("mark", agent_store.get("b")["lost_action"])
         self.assertEqual(lost_agents.INTERVAL, self.search.interval())
         # Three return, one after the other.
         for host in "bcd":
@@ -211,7 +210,7 @@ class LostAgentsTest(databases.DatabaseCase):
         self.search.run_once()
         self.pass_time(200)
         self.assertIsNone(self.fence())
-        self.assertIsNone(agents.get(HOST)["lost_at"])
+        self.assertIsNone(agent_store.get(HOST)["lost_at"])
         self.assertEqual(lost_agents.INTERVAL, LostAgents().interval())
 
     def test_clock_of_database_that_jumps_fences_no_host(self):

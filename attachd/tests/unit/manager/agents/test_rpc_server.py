@@ -11,7 +11,7 @@ from oslo_messaging.rpc.dispatcher import ExpectedException
 
 from attachd import exception
 from attachd.context import RequestContext
-from attachd.db.agents import store as agents
+from attachd.db.agents import agent_store
 from attachd.manager.agents import report_schema
 from attachd.manager.agents.rpc_server import POOL_SIZE, AgentEndpoint, AgentRpcServer
 from attachd.rpc import agent_manager_api, agent_transport, manager_api
@@ -25,7 +25,7 @@ class AgentRpcServerTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.hosts = self.enterContext(
-            mock.patch.object(agents, "list_hosts", return_value=["a", "b"])
+            mock.patch.object(agent_store, "list_hosts", return_value=["a", "b"])
         )
         self.server = mock.Mock()
         self.started = threading.Event()
@@ -116,7 +116,7 @@ class _Case(databases.DatabaseCase):
 
     def register(self, host, key):
         """Register a host whose agent has reported."""
-        agents.create(host, key)
+        agent_store.create(host, key)
         db_rows.change_agent(host, report_process=fake_agent.PROCESS)
 
     def ask(self, method, host=HOST, key=KEY, **arguments):
@@ -137,27 +137,27 @@ class ReportTest(_Case):
     def test_report_of_first_caller_registers_host_if_allowed(self):
         override(self, "allow_new", True, group="agent")
         self.assertEqual([], self.ask("report", report=SAID))
-        self.assertEqual({"host": HOST}, agents.get(HOST)["connector"])
+        self.assertEqual({"host": HOST}, agent_store.get(HOST)["connector"])
         with self.assertRaises(exception.Forbidden):
             self.ask("report", key=OTHER_KEY, report={**SAID, "connector_type": "forged"})
-        self.assertEqual("kernel", agents.get(HOST)["connector_type"])
+        self.assertEqual("kernel", agent_store.get(HOST)["connector_type"])
 
     def test_report_of_new_host_by_default_is_forbidden(self):
         with self.assertRaisesRegex(exception.Forbidden, f"attachd-manage agent add {HOST}"):
             self.ask("report", report=SAID)
-        self.assertEqual([], agents.list_all())
-        agents.create(HOST, KEY)
+        self.assertEqual([], agent_store.list_all())
+        agent_store.create(HOST, KEY)
         self.assertEqual([], self.ask("report", report=SAID))
 
     def test_report_of_unregistered_host_with_attachments_is_forbidden(self):
         override(self, "allow_new", True, group="agent")
         self.ask("report", report=SAID)
         self.add("attached")
-        agents._delete(HOST)
+        agent_store._delete(HOST)
         with self.assertRaisesRegex(exception.Forbidden, f"attachments.*agent add {HOST}"):
             self.ask("report", key=OTHER_KEY, report=SAID)
-        self.assertEqual([], agents.list_all())
-        agents.create(HOST, OTHER_KEY)
+        self.assertEqual([], agent_store.list_all())
+        agent_store.create(HOST, OTHER_KEY)
         self.assertEqual(1, len(self.ask("report", key=OTHER_KEY, report=SAID)))
 
     def test_report_of_two_first_callers_registers_one(self):
@@ -167,12 +167,15 @@ class ReportTest(_Case):
             real(host, OTHER_KEY)
             return False
 
-        real = agents.create
-        with mock.patch.object(agents, "create", faster), self.assertRaises(exception.Forbidden):
+        real = agent_store.create
+        with (
+            mock.patch.object(agent_store, "create", faster),
+            self.assertRaises(exception.Forbidden),
+        ):
             self.ask("report", report=SAID)
 
     def test_report_returns_desired_state(self):
-        agents.create(HOST, KEY)
+        agent_store.create(HOST, KEY)
         attachment_id = [self.add("connected"), self.add("withdrawing")]
         self.add("connected", agent=OTHER)
         desired_states = self.ask("report", report=SAID)
@@ -181,14 +184,14 @@ class ReportTest(_Case):
         )
 
     def test_report_stores_devices_without_attachment_apart(self):
-        agents.create(HOST, KEY)
+        agent_store.create(HOST, KEY)
         device = {"volume_id": OTHER_ID, "path": "/dev/sdb", "size_bytes": 1}
         known, gone = (
             {**device, "attachment_id": id_} for id_ in (self.add("attached"), OTHER_ID)
         )
         for devices, orphans in (([known], None), ([known, gone], [gone])):
             self.ask("report", report={**SAID, "devices": devices})
-            self.assertEqual(orphans, agents.get(HOST)["orphan_devices"])
+            self.assertEqual(orphans, agent_store.get(HOST)["orphan_devices"])
 
     def test_report_with_invalid_values_registers_no_host(self):
         override(self, "allow_new", True, group="agent")
@@ -199,10 +202,10 @@ class ReportTest(_Case):
         ):
             with self.assertRaises(exception.InvalidInput):
                 self.ask("report", host, key, report=said)
-        self.assertEqual([], agents.list_all())
+        self.assertEqual([], agent_store.list_all())
 
     def test_report_with_wrong_key_is_refused_before_its_values_are_read(self):
-        agents.create(HOST, KEY)
+        agent_store.create(HOST, KEY)
         with (
             mock.patch.object(report_schema, "check_report") as checked,
             self.assertRaises(exception.Forbidden),
@@ -252,7 +255,7 @@ class ResultsTest(_Case):
     def test_results_of_other_caller_are_forbidden(self):
         proofs = (
             (exception.Forbidden, {"key": OTHER_KEY}),
-            (exception.Forbidden, {"key": agents.digest(KEY)}),
+            (exception.Forbidden, {"key": agent_store.digest(KEY)}),
             (exception.AgentNotFound, {"host": "unknown"}),
             (exception.InvalidTransition, {"host": OTHER, "key": OTHER_KEY}),
         )

@@ -6,7 +6,7 @@ from unittest import mock
 import uuid
 
 from attachd.db import models
-from attachd.db.agents import store as agents
+from attachd.db.agents import agent_store
 from attachd.manager.audit import hosts
 from attachd.manager.audit.rules import Kind
 from attachd.tests.fixtures import backends, conf_fixture, db_rows
@@ -20,7 +20,7 @@ class HostsTest(backends.BackendCase):
         conf_fixture.override(self, "report_interval", 3600, "agent")
         self.volume = db_rows.add_volume()["id"]
         self.row = db_rows.add_attachment(self.volume, "attached", agent="h1")
-        agents.create("h1", "key")
+        agent_store.create("h1", "key")
         self.report()
 
     def device(self, path="/dev/loop7", attachment_id=None, volume_id=None):
@@ -32,18 +32,18 @@ class HostsTest(backends.BackendCase):
         }
 
     def report(self, *devices):
-        agents.record_report("h1", {"devices": list(devices)})
+        agent_store.record_report("h1", {"devices": list(devices)})
 
     def compare(self, *later):
         """Compare while the host continues to report these devices."""
-        real = agents.list_all
+        real = agent_store.list_all
 
         def all_():
             found = real()
             self.report(*later)
             return found
 
-        with mock.patch.object(agents, "list_all", all_):
+        with mock.patch.object(agent_store, "list_all", all_):
             return hosts.compare(self.backend)
 
     def found(self, *later):
@@ -65,7 +65,7 @@ class HostsTest(backends.BackendCase):
         self.assertEqual([], self.found(self.device()))
 
     def test_compare_attachment_changed_meanwhile_finds_no_difference(self):
-        real = agents.list_all
+        real = agent_store.list_all
 
         def all_():
             found = real()
@@ -73,7 +73,7 @@ class HostsTest(backends.BackendCase):
             db_rows.change_attachment(self.row["id"], updated_at=models.now())
             return found
 
-        with mock.patch.object(agents, "list_all", all_):
+        with mock.patch.object(agent_store, "list_all", all_):
             self.assertEqual([], hosts.compare(self.backend).differences)
 
     def test_compare_connected_or_withdrawing_attachment_finds_no_difference(self):
@@ -108,7 +108,7 @@ class HostsTest(backends.BackendCase):
         self.assertIn("2020-01-01", verdict.not_compared[0])
 
     def test_compare_unregistered_host_is_not_compared(self):
-        agents._delete("h1")
+        agent_store._delete("h1")
         conf_fixture.override(self, "report_interval", 1, "agent")
         (result,) = hosts.compare(self.backend).not_compared
         self.assertIn("h1", result)

@@ -6,8 +6,7 @@ from unittest import mock
 import uuid
 
 from attachd import exception
-from attachd.db import audit as audit_db
-from attachd.db import host_fences, models
+from attachd.db import audit, host_fences, models
 from attachd.drivers import base
 from attachd.manager.audit import runner
 from attachd.manager.audit.rules import MEANINGS, REPAIRED, Kind
@@ -186,7 +185,7 @@ class AuditTest(backends.BackendCase):
         self.assertEqual("in-use", db_rows.get_volume(self.ref.id)["status"])
 
     def test_compare_status_changed_while_reading_finds_no_difference(self):
-        real = audit_db.list_attachments_of_volume
+        real = audit.list_attachments_of_volume
 
         def complete_meanwhile(volume_id):
             found = real(volume_id)
@@ -195,13 +194,13 @@ class AuditTest(backends.BackendCase):
 
         db_rows.change_volume(self.ref.id, status="available")
         with (
-            mock.patch.object(audit_db, "list_attachments_of_volume", complete_meanwhile),
+            mock.patch.object(audit, "list_attachments_of_volume", complete_meanwhile),
             mock.patch.object(self.backend, "lock", self._corrected_before_the_lock),
         ):
             self.assertEqual([], self.found())
 
     def _corrected_before_the_lock(self, volume_id):
-        audit_db.repair_status(volume_id)
+        audit.repair_status(volume_id)
         return mock.MagicMock()
 
     def test_compare_backend_down_or_silent_is_not_compared(self):

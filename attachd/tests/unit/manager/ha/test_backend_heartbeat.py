@@ -6,7 +6,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.db.cluster import services
-from attachd.db.volumes import queries as volume_queries
+from attachd.db.volumes import volume_queries
 from attachd.drivers.base import BackendStats, PoolStats
 from attachd.lost_agents import Action, Rule
 from attachd.manager.ha import purge

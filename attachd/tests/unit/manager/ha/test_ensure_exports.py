@@ -5,7 +5,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.db import host_fences
-from attachd.db.attachments import store as attachments_db
+from attachd.db.attachments import attachment_store
 from attachd.manager import attach, detach
 from attachd.manager.ha import ensure_exports
 from attachd.periodics import MIN_BACKOFF, Backoff
@@ -24,7 +24,7 @@ class EnsureExportsTest(backends.BackendCase):
             volume_id = db_rows.add_volume()["id"]
             self.ids.append(db_rows.add_attachment(volume_id)["id"])
             attach.attach(self.backend, self.ids[-1], volume_id, CONNECTOR)
-        self.read = attachments_db.list_live(backends.HOST)
+        self.read = attachment_store.list_live(backends.HOST)
         self.driver.restart()
 
     def _grant_again(self):
@@ -116,7 +116,7 @@ class EnsureExportsTaskTest(backends.BackendCase):
         attachment_id = self._attached()
         self.driver.restart()
         gone = exception.Unavailable(reason="The database does not answer.")
-        with mock.patch.object(attachments_db, "list_live", side_effect=gone):
+        with mock.patch.object(attachment_store, "list_live", side_effect=gone):
             self.assertRaises(exception.Unavailable, self.task.run_once)
         self.task.run_once()
         self.assertEqual({attachment_id}, self.driver.granted())

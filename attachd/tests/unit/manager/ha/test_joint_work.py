@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attachd import exception
-from attachd.db.attachments import events
-from attachd.db.attachments import store as db
+from attachd.db.attachments import attachment_store, events
 from attachd.db.engine import session
 from attachd.manager import attach, detach
 from attachd.manager.ha import joint_work, recovery
@@ -120,10 +119,14 @@ class ParallelTest(JointCase):
         ids = self.reserve(6)
         self.enterContext(mock.patch.object(joint_work, "LINGER", TIMEOUT))
         begin = self.enterContext(
-            mock.patch.object(db, "begin_together", side_effect=db.begin_together)
+            mock.patch.object(
+                attachment_store, "begin_together", side_effect=attachment_store.begin_together
+            )
         )
         finish = self.enterContext(
-            mock.patch.object(db, "finish_together", side_effect=db.finish_together)
+            mock.patch.object(
+                attachment_store, "finish_together", side_effect=attachment_store.finish_together
+            )
         )
         self.together(*self.attach_calls(ids))
         self.assertEqual((1, 1), (begin.call_count, finish.call_count))
@@ -160,7 +163,7 @@ class ParallelTest(JointCase):
 
         self.enterContext(mock.patch.object(type(self.driver), "PARALLEL_GRANTS", False))
         self.enterContext(mock.patch.object(self.driver, "script", script))
-        begin = self.enterContext(mock.patch.object(db, "begin_together"))
+        begin = self.enterContext(mock.patch.object(attachment_store, "begin_together"))
         concurrency.run_at_once(*self.attach_calls(ids))
         begin.assert_not_called()
         self.assertEqual(1, self.backend.calls_per_volume)
@@ -261,7 +264,7 @@ class FailureTest(JointCase):
     def test_database_outage_at_begin_fails_all_and_frees_volume(self):
         ids = self.reserve(3)
         gone = exception.Unavailable(reason="The database does not answer.")
-        with mock.patch.object(db, "begin_together", side_effect=gone):
+        with mock.patch.object(attachment_store, "begin_together", side_effect=gone):
             answers = self.together(*self.attach_calls(ids))
         self.assertEqual({exception.Unavailable}, {type(answer) for answer in answers})
         self.assertEqual(dict.fromkeys(ids, "reserved"), self.states())
@@ -374,7 +377,7 @@ class RecoveryTest(JointCase):
     def test_rows_of_dead_group_are_finished_one_by_one(self):
         for method in ("grant", "finish_together"):
             ids = self.reserve(3)
-            target = self.driver if method == "grant" else db
+            target = self.driver if method == "grant" else attachment_store
             with mock.patch.object(target, method, side_effect=backends.ProcessKilled):
                 threads = [self.killed(call) for call in self.attach_calls(ids)]
                 with self.backend.lock(self.volume_id):

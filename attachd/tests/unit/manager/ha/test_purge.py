@@ -6,8 +6,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.db import idempotency_keys, messages, models
-from attachd.db.attachments import events
-from attachd.db.attachments import store as expiry_db
+from attachd.db.attachments import attachment_store, events
 from attachd.db.engine import paging, session
 from attachd.manager import attach
 from attachd.manager.ha import purge
@@ -79,7 +78,7 @@ class ExpireAttachmentsTest(backends.BackendCase):
         with self.backend.driver.failing("grant"), self.assertRaises(exception.ConnectFailed):
             attach.attach(self.backend, attachment_id, self.volume_id, db_rows.CONNECTOR)
         left = db_rows.get_attachment(attachment_id)["expires_at"] - models.now()
-        self.assertAlmostEqual(expiry_db.FAILED_TTL, left.total_seconds(), delta=60)
+        self.assertAlmostEqual(attachment_store.FAILED_TTL, left.total_seconds(), delta=60)
 
     def test_expire_attachments_keeps_failed_row_connected_meanwhile(self):
         attachment_id = self._add(state="connect_failed")
@@ -101,13 +100,13 @@ class ExpireAttachmentsTest(backends.BackendCase):
 
     def _meanwhile(self, change):
         """Change rows between the query and the removal."""
-        found = expiry_db.list_expired(backends.HOST)
+        found = attachment_store.list_expired(backends.HOST)
 
         def expired(_backend):
             change()
             return found
 
-        self.enterContext(mock.patch.object(expiry_db, "list_expired", expired))
+        self.enterContext(mock.patch.object(attachment_store, "list_expired", expired))
 
     def test_expire_attachments_keeps_row_connected_meanwhile(self):
         attachment_id = self._add()
@@ -119,7 +118,9 @@ class ExpireAttachmentsTest(backends.BackendCase):
 
     def test_expire_attachments_of_row_removed_meanwhile_notifies_once(self):
         attachment_id = self._add()
-        self._meanwhile(lambda: expiry_db.transition(attachment_id, self.volume_id, Event.CANCEL))
+        self._meanwhile(
+            lambda: attachment_store.transition(attachment_id, self.volume_id, Event.CANCEL)
+        )
         self.assertEqual(0, purge.expire_attachments(self.backend))
         self.notify.assert_not_called()
 

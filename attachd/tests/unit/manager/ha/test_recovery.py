@@ -10,10 +10,10 @@ from unittest import mock
 
 from attachd import exception
 from attachd.db import models
-from attachd.db.agents import transitions as agent_transitions
-from attachd.db.attachments import store as attachments_db
+from attachd.db.agents import agent_transitions
+from attachd.db.attachments import attachment_store
 from attachd.db.cluster import members, volume_leases
-from attachd.db.volumes import store as volumes_db
+from attachd.db.volumes import volume_store
 from attachd.manager import attach, detach, notify, volumes
 from attachd.manager.ha import recovery
 from attachd.manager.ha.ensure_exports import EnsureExportsTask
@@ -109,7 +109,7 @@ class KilledTest(backends.BackendCase):
     def test_recover_after_kill_deletes_volume(self):
         def prepare():
             self._prepare_create()()
-            volumes_db.transition(self.volume_id, Event.DELETE)
+            volume_store.transition(self.volume_id, Event.DELETE)
             return functools.partial(volumes.delete, self.backend, self.volume_id)
 
         for where in crash_injection.crash_at_each_step(self, self.backend, prepare):
@@ -120,7 +120,7 @@ class KilledTest(backends.BackendCase):
     def test_recover_after_kill_extends_volume(self):
         def prepare():
             self._prepare_create()()
-            volumes_db.transition(self.volume_id, Event.EXTEND, {"new_size_gib": 3})
+            volume_store.transition(self.volume_id, Event.EXTEND, {"new_size_gib": 3})
             return functools.partial(volumes.extend, self.backend, self.volume_id)
 
         for where in crash_injection.crash_at_each_step(self, self.backend, prepare):
@@ -190,12 +190,12 @@ class RecoverAllTest(backends.BackendCase):
     def test_recover_all_skips_connect_finished_meanwhile(self):
         volume_id = db_rows.add_volume()["id"]
         attachment_id = db_rows.add_attachment(volume_id, "connecting", generation=1)["id"]
-        (read,) = attachments_db.list_recoverable(backends.HOST, "us")
+        (read,) = attachment_store.list_recoverable(backends.HOST, "us")
         for values in ({"state": "connect_failed"}, {"generation": 2}):
             db_rows.change_attachment(
                 attachment_id, **{"state": "connecting", "generation": 1} | values
             )
-            with mock.patch.object(attachments_db, "list_recoverable", return_value=[read]):
+            with mock.patch.object(attachment_store, "list_recoverable", return_value=[read]):
                 self.assertEqual(0, recovery.recover_all(self.backend, Backoff()))
         self.assertEqual([], self.driver.driver_calls)
 
@@ -218,8 +218,8 @@ class RecoverAllTest(backends.BackendCase):
         db_rows.add_attachment(db_rows.add_volume()["id"], "connecting")
         gone = exception.Unavailable(reason="The database does not answer.")
         with (
-            mock.patch.object(attachments_db, "transition", side_effect=gone),
-            mock.patch.object(volumes_db, "transition", side_effect=ZeroDivisionError),
+            mock.patch.object(attachment_store, "transition", side_effect=gone),
+            mock.patch.object(volume_store, "transition", side_effect=ZeroDivisionError),
         ):
             self.assertEqual(2, recovery.recover_all(self.backend, Backoff()))
         self.assertEqual(0, recovery.recover_all(self.backend, Backoff()))
@@ -261,7 +261,7 @@ class UncertainTest(backends.BackendCase):
     def _extend_lost(self):
         volume_id = db_rows.add_volume("creating", owner=backends.HOST)["id"]
         volumes.create(self.backend, volume_id)
-        volumes_db.transition(volume_id, Event.EXTEND, {"new_size_gib": 3})
+        volume_store.transition(volume_id, Event.EXTEND, {"new_size_gib": 3})
         return volume_id
 
     def _recover(self):
@@ -287,19 +287,19 @@ class UncertainTest(backends.BackendCase):
 
     def test_recover_keeps_uncertain_connect_that_client_has_repeated(self):
         attachment_id = self._connect_unknown()
-        (read,) = attachments_db.list_recoverable(backends.HOST, "us")
+        (read,) = attachment_store.list_recoverable(backends.HOST, "us")
         attach.attach(self.backend, attachment_id, self.volume_id, CONNECTOR)
-        with mock.patch.object(attachments_db, "list_recoverable", return_value=[read]):
+        with mock.patch.object(attachment_store, "list_recoverable", return_value=[read]):
             self.assertEqual(0, self._recover())
         self.assertEqual("connected", db_rows.get_attachment(attachment_id)["state"])
         self.assertIn(attachment_id, self.driver.granted())
 
     def test_recover_keeps_attachment_made_anew_under_same_id(self):
         attachment_id = self._disconnect_failed()
-        (read,) = attachments_db.list_recoverable(backends.HOST, "us")
+        (read,) = attachment_store.list_recoverable(backends.HOST, "us")
         detach.detach(self.backend, attachment_id, self.volume_id)
         db_rows.add_attachment(self.volume_id, "attached", id=attachment_id)
-        with mock.patch.object(attachments_db, "list_recoverable", return_value=[read]):
+        with mock.patch.object(attachment_store, "list_recoverable", return_value=[read]):
             self.assertEqual(0, self._recover())
         self.assertEqual("attached", db_rows.get_attachment(attachment_id)["state"])
 
@@ -367,7 +367,7 @@ class UncertainTest(backends.BackendCase):
         self.driver.clear()
         self.assertEqual(1, self._recover())
         self.assertEqual("error_extending", db_rows.get_volume(volume_id)["status"])
-        volumes_db.reset(volume_id, "available", None)
+        volume_store.reset(volume_id, "available", None)
         self.assertEqual(0, self._recover())
 
     def test_recover_leaves_refused_extend_to_administrator(self):
@@ -474,7 +474,7 @@ class RecoverStaleTest(backends.BackendCase):
         clock = self.enterContext(mock.patch("attachd.periodics.time"))
         clock.monotonic.return_value = 1000.0
         gone = exception.Unavailable(reason="The database does not answer.")
-        with mock.patch.object(volumes_db, "transition", side_effect=gone):
+        with mock.patch.object(volume_store, "transition", side_effect=gone):
             self.assertEqual(1, recovery.recover_stale(self.backend, backoff))
         self.driver.driver_calls.clear()
         self.assertEqual(1, recovery.recover_stale(self.backend, backoff))
@@ -486,7 +486,7 @@ class RecoverStaleTest(backends.BackendCase):
     def test_recover_stale_drops_failure_of_missing_row(self):
         gone = db_rows.add_volume("creating", owner=backends.HOST, created_at=self.long_ago)["id"]
         backoff = Backoff()
-        with mock.patch.object(volumes_db, "transition", side_effect=ZeroDivisionError):
+        with mock.patch.object(volume_store, "transition", side_effect=ZeroDivisionError):
             recovery.recover_stale(self.backend, backoff)
         self.assertTrue(backoff.has_failed(gone))
         db_rows.remove_all()
@@ -538,7 +538,7 @@ class RecoveryLoopTest(backends.BackendCase):
         gone = exception.Unavailable(reason="The database does not answer.")
         clock = self.enterContext(mock.patch("attachd.periodics.time"))
         clock.monotonic.return_value = 1000.0
-        with mock.patch.object(attachments_db, "transition", side_effect=gone):
+        with mock.patch.object(attachment_store, "transition", side_effect=gone):
             self.loop.run_once()
         self.loop.run_once()
         self.assertEqual("connecting", db_rows.get_attachment(attachment_id)["state"])
@@ -555,7 +555,7 @@ class RecoveryLoopTest(backends.BackendCase):
     def test_recovery_loop_after_backend_was_down_retries_at_once(self):
         attachment_id = db_rows.add_attachment(db_rows.add_volume()["id"], "connecting")["id"]
         gone = exception.Unavailable(reason="The database does not answer.")
-        with mock.patch.object(attachments_db, "transition", side_effect=gone):
+        with mock.patch.object(attachment_store, "transition", side_effect=gone):
             self.loop.run_once()
         for error in ("down", None):
             self.backend.error = error

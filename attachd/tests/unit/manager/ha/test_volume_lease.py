@@ -14,8 +14,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db.cluster import members
-from attachd.db.cluster import volume_leases as db
+from attachd.db.cluster import members, volume_leases
 from attachd.drivers import base
 from attachd.manager.ha import membership, volume_lease
 from attachd.manager.ha.membership import Membership
@@ -64,28 +63,28 @@ class VolumeLeaseTest(_LeaseCase):
 
     def test_lease_is_released_at_end(self):
         with self.volume_lease() as volume_lease:
-            volume_lease.run_with_lease(db.acquire_committed)
+            volume_lease.run_with_lease(volume_leases.acquire_committed)
             self.assertEqual((self.ours.id, 1), self.stored())
         self.assertEqual((None, 1), self.stored())
 
     def test_lease_is_released_after_exception(self):
         with self.assertRaises(ZeroDivisionError), self.volume_lease() as volume_lease:
-            volume_lease.run_with_lease(db.acquire_committed)
+            volume_lease.run_with_lease(volume_leases.acquire_committed)
             raise ZeroDivisionError
         self.assertEqual((None, 1), self.stored())
 
     def test_lease_released_by_work_costs_no_statement(self):
-        with mock.patch.object(db, "release") as again:
+        with mock.patch.object(volume_leases, "release") as again:
             with self.volume_lease() as volume_lease:
-                volume_lease.run_with_lease(db.acquire_committed)
-                db.confirm(volume_lease.token, {}, ended=True)
+                volume_lease.run_with_lease(volume_leases.acquire_committed)
+                volume_leases.confirm(volume_lease.token, {}, ended=True)
             with self.volume_lease():
                 pass
         self.assertEqual(0, again.call_count)
 
     def test_lease_in_doubt_is_released(self):
         def lost(volume_lease):
-            db.acquire_committed(volume_lease)
+            volume_leases.acquire_committed(volume_lease)
             volume_lease.generation = None
             raise exception.Unavailable(reason="The connection was lost at the commit.")
 
@@ -95,11 +94,11 @@ class VolumeLeaseTest(_LeaseCase):
 
     def test_lease_release_failure_does_not_hide_result(self):
         gone = exception.Unavailable(reason="The database does not answer.")
-        with mock.patch.object(db, "release", side_effect=gone):
+        with mock.patch.object(volume_leases, "release", side_effect=gone):
             with self.volume_lease() as volume_lease:
-                volume_lease.run_with_lease(db.acquire_committed)
+                volume_lease.run_with_lease(volume_leases.acquire_committed)
             with self.assertRaises(ZeroDivisionError), self.volume_lease() as volume_lease:
-                volume_lease.run_with_lease(db.acquire_committed)
+                volume_lease.run_with_lease(volume_leases.acquire_committed)
                 raise ZeroDivisionError
         self.assertEqual((self.ours.id, 2), self.stored())
 
@@ -110,7 +109,7 @@ class VolumeLeaseTest(_LeaseCase):
 
         def take(volume_lease):
             asked.release()
-            db.acquire_committed(volume_lease)
+            volume_leases.acquire_committed(volume_lease)
 
         def work():
             with self.volume_lease() as volume_lease:
@@ -133,24 +132,24 @@ class VolumeLeaseTest(_LeaseCase):
             self.assertRaisesRegex(exception.Unavailable, "busy.*elsewhere:7"),
             self.volume_lease() as volume_lease,
         ):
-            volume_lease.run_with_lease(db.acquire_committed)
+            volume_lease.run_with_lease(volume_leases.acquire_committed)
         self.assertEqual(("other", 0), self.stored())
 
     def test_lease_of_dead_process_is_taken_over_at_once(self):
         self.give_to_other()
         members.expire("other")
         with self.volume_lease() as volume_lease:
-            volume_lease.run_with_lease(db.acquire_committed)
+            volume_lease.run_with_lease(volume_leases.acquire_committed)
             self.assertEqual((self.ours.id, 1), self.stored())
 
     def test_run_with_lease_again_keeps_generation(self):
         with self.volume_lease() as volume_lease:
-            volume_lease.run_with_lease(db.acquire_committed)
-            volume_lease.run_with_lease(db.acquire_committed)
+            volume_lease.run_with_lease(volume_leases.acquire_committed)
+            volume_lease.run_with_lease(volume_leases.acquire_committed)
             self.assertEqual((self.ours.id, 1), self.stored())
             self.give_to_other()
             self.assertRaises(
-                exception.TakenOver, volume_lease.run_with_lease, db.acquire_committed
+                exception.TakenOver, volume_lease.run_with_lease, volume_leases.acquire_committed
             )
         self.assertEqual(("other", 1), self.stored())
 
@@ -173,14 +172,14 @@ class VolumeLeaseTest(_LeaseCase):
 
     def test_lease_is_released_before_lock(self):
         idle = []
-        real = db.release
+        real = volume_leases.release
 
         def give_back(token):
             idle.append(volume_lease.is_lock_free(self.path))
             real(token)
 
-        with mock.patch.object(db, "release", give_back), self.volume_lease() as held:
-            held.run_with_lease(db.acquire_committed)
+        with mock.patch.object(volume_leases, "release", give_back), self.volume_lease() as held:
+            held.run_with_lease(volume_leases.acquire_committed)
         self.assertEqual([False], idle)
 
 
@@ -196,7 +195,7 @@ class TakenOverTest(_LeaseCase):
 
     def test_taken_over_process_changes_nothing_at_backend(self):
         with self.volume_lease() as volume_lease:
-            volume_lease.run_with_lease(db.acquire_committed)
+            volume_lease.run_with_lease(volume_leases.acquire_committed)
             base.check_still_owner()
             self.assertFalse(volume_lease.may_be_taken_over())
             with self.asleep():
@@ -210,25 +209,25 @@ class TakenOverTest(_LeaseCase):
             self.assertRaises(exception.Unavailable),
             self.volume_lease() as volume_lease,
         ):
-            volume_lease.run_with_lease(db.acquire_committed)
+            volume_lease.run_with_lease(volume_leases.acquire_committed)
         self.assertEqual((None, 0), self.stored())
 
     def test_taken_over_process_may_store_result_of_its_lease(self):
         # The row decides: no other process has taken it over so far.
         with self.volume_lease() as volume_lease:
-            volume_lease.run_with_lease(db.acquire_committed)
+            volume_lease.run_with_lease(volume_leases.acquire_committed)
             with self.asleep():
-                volume_lease.run_with_lease(db.acquire_committed)
+                volume_lease.run_with_lease(volume_leases.acquire_committed)
 
     def test_lease_of_former_id_may_be_taken_over(self):
         with self.volume_lease() as volume_lease:
-            volume_lease.run_with_lease(db.acquire_committed)
+            volume_lease.run_with_lease(volume_leases.acquire_committed)
             members.expire(self.ours.id)
             self.ours.heartbeat()
             self.assertTrue(volume_lease.may_be_taken_over())
             self.assertRaises(exception.BackendError, base.check_still_owner)
         with self.volume_lease() as volume_lease:
-            volume_lease.run_with_lease(db.acquire_committed)
+            volume_lease.run_with_lease(volume_leases.acquire_committed)
             self.assertFalse(volume_lease.may_be_taken_over())
 
 

@@ -6,8 +6,7 @@ from unittest import mock
 
 from attachd import exception, states
 from attachd.db import models
-from attachd.db.attachments import rows as attachment_rows
-from attachd.db.attachments import store as attachments
+from attachd.db.attachments import attachment_rows, attachment_store
 from attachd.db.cluster.volume_leases import VolumeLeaseToken
 from attachd.db.engine import session
 from attachd.states import AttachmentState, Event, VolumeState
@@ -19,7 +18,7 @@ class Case(databases.DatabaseCase):
 
     def _reserve(self, volume_id, instance=None):
         values = {"project_id": db_rows.PROJECT, "instance_uuid": instance}
-        return attachments.reserve(volume_id, values)["id"]
+        return attachment_store.reserve(volume_id, values)["id"]
 
     def _status(self, volume_id):
         row = db_rows.get_volume(volume_id)
@@ -33,7 +32,7 @@ class Case(databases.DatabaseCase):
 
 class CompleteTest(Case):
     def _complete(self, row):
-        attachments.complete(row)
+        attachment_store.complete(row)
 
     def test_complete_is_two_statements_and_event(self):
         row = db_rows.add_attachment(db_rows.add_volume()["id"], "connected")
@@ -68,7 +67,7 @@ class CompleteTest(Case):
     def test_complete_of_deleted_attachment_raises_not_found(self):
         volume = db_rows.add_volume()["id"]
         with self.assertRaises(exception.AttachmentNotFound):
-            attachments.complete(_NOTHING | {"volume_id": volume})
+            attachment_store.complete(_NOTHING | {"volume_id": volume})
         self._assert_derived(volume)
 
 
@@ -76,7 +75,7 @@ class ReserveTest(Case):
     def test_reserve_free_volume_is_two_statements_and_event(self):
         volume = db_rows.add_volume()["id"]
         before = session.counters()
-        row = attachments.reserve(volume, {"project_id": db_rows.PROJECT, "mode": "ro"})
+        row = attachment_store.reserve(volume, {"project_id": db_rows.PROJECT, "mode": "ro"})
         statements, transactions = session.counters()
         self.assertEqual((3, 1), (statements - before[0], transactions - before[1]))
         stored = db_rows.get_attachment(row["id"])
@@ -148,11 +147,11 @@ class MoveTest(Case):
                     before = db_rows.get_volume(volume), db_rows.list_attachments(volume)
                     if state not in allowed.sources:
                         with self.assertRaisesRegex(exception.InvalidTransition, state):
-                            attachments.transition(attachment_id, volume, event)
+                            attachment_store.transition(attachment_id, volume, event)
                         after = db_rows.get_volume(volume), db_rows.list_attachments(volume)
                         self.assertEqual(before, after)
                         continue
-                    transitioned = attachments.transition(attachment_id, volume, event).volume
+                    transitioned = attachment_store.transition(attachment_id, volume, event).volume
                     left = [row["state"] for row in db_rows.list_attachments(volume)]
                     self.assertEqual([] if allowed.target is None else [allowed.target], left)
                     self._assert_derived(volume)
@@ -165,14 +164,14 @@ class MoveTest(Case):
         attachment_id = db_rows.add_attachment(volume)["id"]
         for event, cost in ((Event.CONNECT, 5), (Event.CONNECT, 3), (Event.GRANTED, 4)):
             before = session.counters()
-            attachments.transition(attachment_id, volume, event)
+            attachment_store.transition(attachment_id, volume, event)
             statements, transactions = session.counters()
             self.assertEqual((cost, 1), (statements - before[0], transactions - before[1]))
 
     def test_move_stores_values(self):
         volume = db_rows.add_volume()["id"]
         attachment_id = db_rows.add_attachment(volume)["id"]
-        transitioned = attachments.transition(
+        transitioned = attachment_store.transition(
             attachment_id, volume, Event.CONNECT, {"host": "o", "error": "e" * 2000}
         )
         stored = db_rows.get_attachment(attachment_id)
@@ -191,7 +190,7 @@ class MoveTest(Case):
             self.assertEqual([other], [row["id"] for row in locked.others])
             return {"generation": locked.attachment["generation"] + 1}
 
-        transitioned = attachments.transition(
+        transitioned = attachment_store.transition(
             attachment_id, volume, Event.CONNECT, {"host": "o"}, guard
         )
         self.assertEqual([other], [row["id"] for row in transitioned.others])
@@ -206,7 +205,7 @@ class MoveTest(Case):
             raise exception.Conflict(reason="no")
 
         with self.assertRaises(exception.Conflict):
-            attachments.transition(attachment_id, volume, Event.CONNECT, guard=guard)
+            attachment_store.transition(attachment_id, volume, Event.CONNECT, guard=guard)
         self.assertEqual("reserved", db_rows.get_attachment(attachment_id)["state"])
 
     def test_move_with_other_generation_is_refused(self):
@@ -214,8 +213,8 @@ class MoveTest(Case):
         attachment_id = db_rows.add_attachment(volume, "connecting", generation=3)["id"]
         for stale in (2, 4):
             with self.assertRaises(exception.InvalidTransition):
-                attachments.transition(attachment_id, volume, Event.GRANTED, generation=stale)
-        attachments.transition(attachment_id, volume, Event.GRANTED, generation=3)
+                attachment_store.transition(attachment_id, volume, Event.GRANTED, generation=stale)
+        attachment_store.transition(attachment_id, volume, Event.GRANTED, generation=3)
         self.assertEqual("connected", db_rows.get_attachment(attachment_id)["state"])
 
     def test_move_deleted_attachment_or_of_other_volume_raises_not_found(self):
@@ -223,14 +222,14 @@ class MoveTest(Case):
         attachment_id = db_rows.add_attachment(volume)["id"]
         for wanted, parent in (("gone", volume), (attachment_id, other)):
             with self.assertRaises(exception.AttachmentNotFound):
-                attachments.transition(wanted, parent, Event.CONNECT)
+                attachment_store.transition(wanted, parent, Event.CONNECT)
         with self.assertRaises(exception.VolumeNotFound):
-            attachments.transition(attachment_id, "gone", Event.CONNECT)
+            attachment_store.transition(attachment_id, "gone", Event.CONNECT)
 
     def test_move_last_detach_makes_volume_in_error_available(self):
         volume = db_rows.add_volume("error")["id"]
         attachment_id = db_rows.add_attachment(volume, "disconnecting")["id"]
-        attachments.transition(attachment_id, volume, Event.REVOKED)
+        attachment_store.transition(attachment_id, volume, Event.REVOKED)
         self.assertEqual(("available", "detached"), self._status(volume))
         self.assertEqual("ready", db_rows.get_volume(volume)["state"])
 
@@ -240,7 +239,7 @@ class MoveTest(Case):
             attachment_id = db_rows.add_attachment(volume, "connect_failed")["id"]
             for event in (Event.CONNECT, Event.DISCONNECT):
                 with self.subTest(event), self.assertRaisesRegex(exception.Conflict, state):
-                    attachments.transition(attachment_id, volume, event)
+                    attachment_store.transition(attachment_id, volume, event)
             self.assertEqual((state, "detached"), self._status(volume))
 
 
@@ -256,7 +255,7 @@ class FinishDisconnectTest(Case):
     def _begin(self, **values):
         attachment_id = db_rows.add_attachment(self.volume_id, "attached", **values)["id"]
         guard = lambda locked: attachment_rows.next_generation(locked.attachment)  # noqa: E731
-        return attachments.transition(
+        return attachment_store.transition(
             attachment_id,
             self.volume_id,
             Event.DISCONNECT,
@@ -266,7 +265,7 @@ class FinishDisconnectTest(Case):
 
     def _end(self, started):
         before = session.counters().statements
-        ended = attachments.finish_disconnect(started, self.volume_lease)
+        ended = attachment_store.finish_disconnect(started, self.volume_lease)
         statements = session.counters().statements - before
         self.assertIsNone(self.volume_lease.generation)
         left = {attachment["id"] for attachment in db_rows.list_attachments(self.volume_id)}
@@ -285,7 +284,7 @@ class FinishDisconnectTest(Case):
         db_rows.change_volume(self.volume_id, multiattach=True)
         started = self._begin()
         values = {"project_id": db_rows.PROJECT, "user_id": "u"}
-        attachments.reserve(self.volume_id, values)
+        attachment_store.reserve(self.volume_id, values)
         self._end(started)
         self.assertEqual(("reserved", "reserved"), self._status(self.volume_id))
 
@@ -314,7 +313,7 @@ class FinishDisconnectTest(Case):
         started = self._begin()
         db_rows.change_volume(self.volume_id, lease_holder="them", lease_generation=7)
         self.assertRaises(
-            exception.TakenOver, attachments.finish_disconnect, started, self.volume_lease
+            exception.TakenOver, attachment_store.finish_disconnect, started, self.volume_lease
         )
         self.assertEqual(
             "disconnecting", db_rows.get_attachment(started.attachment["id"])["state"]
@@ -325,7 +324,10 @@ class FinishDisconnectTest(Case):
         db_rows.change_attachment(started.attachment["id"], generation=9)
         before = db_rows.get_volume(self.volume_id)
         self.assertRaises(
-            exception.InvalidTransition, attachments.finish_disconnect, started, self.volume_lease
+            exception.InvalidTransition,
+            attachment_store.finish_disconnect,
+            started,
+            self.volume_lease,
         )
         self.assertEqual(before, db_rows.get_volume(self.volume_id))
 
@@ -335,7 +337,7 @@ class MoveWithoutVolumeTest(Case):
         volume = db_rows.add_volume()["id"]
         attachment = db_rows.add_attachment(volume, "connecting", generation=1)
         before = session.counters()
-        attachments.transition_without_volume(attachment, Event.GRANTED, {"error": None}, 1)
+        attachment_store.transition_without_volume(attachment, Event.GRANTED, {"error": None}, 1)
         statements, transactions = session.counters()
         self.assertEqual((2, 1), (statements - before[0], transactions - before[1]))
         self.assertEqual("connected", db_rows.get_attachment(attachment["id"])["state"])
@@ -346,13 +348,13 @@ class MoveWithoutVolumeTest(Case):
         for state, generation in (("connecting", 2), ("connected", 1), ("reserved", 1)):
             attachment = db_rows.add_attachment(volume, state, generation=generation)
             with self.assertRaises(exception.InvalidTransition):
-                attachments.transition_without_volume(attachment, Event.GRANTED, {}, 1)
+                attachment_store.transition_without_volume(attachment, Event.GRANTED, {}, 1)
         with self.assertRaises(exception.InvalidTransition):
-            attachments.transition_without_volume(_NOTHING, Event.GRANTED, {}, 1)
+            attachment_store.transition_without_volume(_NOTHING, Event.GRANTED, {}, 1)
 
     def test_move_without_volume_with_changing_event_is_refused(self):
         with self.assertRaises(AssertionError):
-            attachments.transition_without_volume(_NOTHING, Event.CONNECT, {}, 1)
+            attachment_store.transition_without_volume(_NOTHING, Event.CONNECT, {}, 1)
 
 
 class ReadTest(Case):
@@ -360,7 +362,7 @@ class ReadTest(Case):
         volume = db_rows.add_volume(multiattach=True, host="h@b#p")["id"]
         attachment_id = db_rows.add_attachment(volume, "attached")["id"]
         before = session.counters().statements
-        row = attachments.get(attachment_id, db_rows.PROJECT)
+        row = attachment_store.get(attachment_id, db_rows.PROJECT)
         self.assertEqual(1, session.counters().statements - before)
         stored = db_rows.get_attachment(attachment_id)
         self.assertEqual(stored, {name: row[name] for name in stored})
@@ -369,27 +371,27 @@ class ReadTest(Case):
 
     def test_get_of_other_project_raises_not_found(self):
         attachment_id = db_rows.add_attachment(db_rows.add_volume()["id"])["id"]
-        self.assertEqual(attachment_id, attachments.get(attachment_id, None)["id"])
+        self.assertEqual(attachment_id, attachment_store.get(attachment_id, None)["id"])
         for wanted, project in ((attachment_id, "other"), ("gone", None)):
             with self.assertRaises(exception.AttachmentNotFound):
-                attachments.get(wanted, project)
+                attachment_store.get(wanted, project)
 
     def test_list_of_volumes_returns_all_columns_oldest_first(self):
         volume = db_rows.add_volume(multiattach=True)["id"]
         ids = [db_rows.add_attachment(volume, state)["id"] for state in ("attached", "reserved")]
         db_rows.add_attachment(db_rows.add_volume()["id"])
-        found = attachments.list_of_volumes([volume])
+        found = attachment_store.list_of_volumes([volume])
         self.assertEqual(ids, [row["id"] for row in found])
         self.assertEqual(db_rows.CONNECTOR, found[0]["connector"])
-        self.assertEqual([], attachments.list_of_volumes([]))
+        self.assertEqual([], attachment_store.list_of_volumes([]))
 
     def test_list_recoverable_returns_interrupted_work_of_backend(self):
-        found = self._by_state(attachments.list_recoverable, "us")
+        found = self._by_state(attachment_store.list_recoverable, "us")
         uncertain = {"connect_unknown", "disconnect_failed"}
         self.assertEqual({"connecting", "disconnecting"} | uncertain, found)
 
     def test_list_live_returns_rows_of_backend(self):
-        self.assertEqual(set(states.LIVE), self._by_state(attachments.list_live))
+        self.assertEqual(set(states.LIVE), self._by_state(attachment_store.list_live))
 
     def _by_state(self, function, *args):
         for host in ("h@b#p", "h@b", "h@bb#p", None):
@@ -413,7 +415,7 @@ class ExpiredTest(backends.BackendCase):
         return db_rows.add_attachment(volume_id, state, **values)
 
     def _expired(self):
-        return [row["id"] for row in attachments.list_expired(backends.HOST)]
+        return [row["id"] for row in attachment_store.list_expired(backends.HOST)]
 
     def test_list_expired_returns_what_was_not_connected_in_time(self):
         ended = self._add(expires_at=self.past - datetime.timedelta(seconds=1))
@@ -429,5 +431,5 @@ class ExpiredTest(backends.BackendCase):
         second = self._add(expires_at=self.past)
         first = self._add(expires_at=self.past - datetime.timedelta(days=1))
         self.assertEqual([first["id"], second["id"]], self._expired())
-        self.enterContext(mock.patch.object(attachments, "EXPIRY_BATCH", 1))
+        self.enterContext(mock.patch.object(attachment_store, "EXPIRY_BATCH", 1))
         self.assertEqual([first["id"]], self._expired())

@@ -18,10 +18,9 @@ import sqlalchemy as sa
 from attachd import exception, states
 from attachd.conf import CONF
 from attachd.db import models, quotas
-from attachd.db.agents import store as agents
-from attachd.db.attachments import connect_rules, duplicates, events, statements
-from attachd.db.attachments import rows as attachment_rows
-from attachd.db.attachments.rows import Guard, LockedVolume, Transitioned
+from attachd.db.agents import agent_store
+from attachd.db.attachments import attachment_rows, connect_rules, duplicates, events, statements
+from attachd.db.attachments.attachment_rows import Guard, LockedVolume, Transitioned
 from attachd.db.cluster import volume_leases
 from attachd.db.cluster.volume_leases import VolumeLeaseToken
 from attachd.db.engine import session
@@ -169,7 +168,7 @@ def _find_or_join(
 def _insert(connection: sa.Connection, row: AttachmentRow) -> None:
     agent = row.get("agent")
     if agent is not None:
-        agents.lock_for_share(connection, agent)
+        agent_store.lock_for_share(connection, agent)
     attachment_rows.insert(connection, row)
 
 

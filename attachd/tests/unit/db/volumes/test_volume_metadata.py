@@ -2,8 +2,7 @@
 """Metadata and image metadata of a volume."""
 
 from attachd import exception
-from attachd.db.volumes import metadata as volume_metadata
-from attachd.db.volumes import store as volumes
+from attachd.db.volumes import volume_metadata, volume_store
 from attachd.tests import concurrency
 from attachd.tests.fixtures import databases, db_rows
 
@@ -16,8 +15,8 @@ class MetadataTest(databases.DatabaseCase):
         volume_metadata.merge(self.other, {"a": "untouched"})
 
     def _stored(self):
-        self.assertEqual({"a": "untouched"}, volumes.get(self.other, None)["metadata"])
-        return volumes.get(self.volume_id, None)["metadata"]
+        self.assertEqual({"a": "untouched"}, volume_store.get(self.other, None)["metadata"])
+        return volume_store.get(self.volume_id, None)["metadata"]
 
     def test_merge_keeps_other_keys(self):
         volume_metadata.merge(self.volume_id, {"a": "1", "b": "2"})

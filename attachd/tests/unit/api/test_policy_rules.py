@@ -8,7 +8,7 @@ from unittest import mock
 from oslo_policy import policy as oslo_policy
 
 from attachd import exception
-from attachd.api import endpoint, policy
+from attachd.api import endpoint, policy_rules
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.tests.fixtures import lifetime
@@ -18,7 +18,7 @@ RULE = "volume:attachment_create"
 
 def context(*roles, project="p", **more):
     found = RequestContext(user_id="u", project_id=project, roles=list(roles), **more)
-    found.is_admin = policy.is_admin(found)
+    found.is_admin = policy_rules.is_admin(found)
     return found
 
 
@@ -31,11 +31,11 @@ class Case(unittest.TestCase):
         super().setUp()
         self.file = lifetime.temp_dir(self) / "policy.yaml"
         CONF([], project="attachd", default_config_files=[])
-        policy.get_enforcer()  # registers the options
+        policy_rules.get_enforcer()  # registers the options
         CONF.set_override("policy_file", str(self.file), group="oslo_policy")
         self.addCleanup(CONF.clear_override, "policy_file", group="oslo_policy")
-        policy.reset()
-        self.addCleanup(policy.reset)
+        policy_rules.reset()
+        self.addCleanup(policy_rules.reset)
 
 
 class PersonasTest(Case):
@@ -51,63 +51,65 @@ class PersonasTest(Case):
         for roles, expected in cases.items():
             with self.subTest(roles):
                 asked = context(*roles)
-                found = tuple(policy.allows(asked, RULE, target(p)) for p in ("p", "other"))
+                found = tuple(policy_rules.allows(asked, RULE, target(p)) for p in ("p", "other"))
                 self.assertEqual(expected, found)
 
     def test_reader_may_read(self):
-        self.assertTrue(policy.allows(context("reader"), "volume:attachment_get", target()))
-        self.assertFalse(policy.allows(context("reader"), "volume:attachment_get", target("x")))
+        self.assertTrue(policy_rules.allows(context("reader"), "volume:attachment_get", target()))
+        self.assertFalse(
+            policy_rules.allows(context("reader"), "volume:attachment_get", target("x"))
+        )
 
     def test_refusal_names_rule(self):
         with self.assertRaisesRegex(
             exception.Forbidden, f"^Policy doesn't allow {RULE} to be performed.$"
         ):
-            policy.authorize(context("reader"), RULE, target())
+            policy_rules.authorize(context("reader"), RULE, target())
 
     def test_system_and_domain_tokens_are_forbidden(self):
         for scope in ({"system_scope": "all"}, {"domain_id": "d"}):
             with self.subTest(scope):
-                self.assertFalse(policy.allows(context("admin", **scope), RULE, target()))
+                self.assertFalse(policy_rules.allows(context("admin", **scope), RULE, target()))
 
     def test_unregistered_rule_raises(self):
         with self.assertRaises(oslo_policy.PolicyNotRegistered):
-            policy.allows(context("admin"), "volume:typo", target())
+            policy_rules.allows(context("admin"), "volume:typo", target())
 
     def test_decisions_equal_those_of_oslo_policy(self):
-        enforcer = policy.get_enforcer()
+        enforcer = policy_rules.get_enforcer()
         for roles in (("admin",), ("member",), ("reader",), ()):
-            for rule in policy.list_rules():
+            for rule in policy_rules.list_rules():
                 for owner in ("p", "other"):
                     asked = context(*roles)
                     theirs = enforcer.authorize(rule.name, target(owner), asked)
                     with self.subTest(rule.name, roles=roles, owner=owner):
                         self.assertEqual(
-                            bool(theirs), policy.allows(asked, rule.name, target(owner))
+                            bool(theirs), policy_rules.allows(asked, rule.name, target(owner))
                         )
 
 
 class FilesTest(Case):
     def test_file_overrides_defaults(self):
         self.file.write_text(f"'{RULE}': 'role:guest'\n", encoding="utf-8")
-        self.assertTrue(policy.allows(context("guest"), RULE, target()))
-        self.assertFalse(policy.allows(context("member"), RULE, target()))
+        self.assertTrue(policy_rules.allows(context("guest"), RULE, target()))
+        self.assertFalse(policy_rules.allows(context("member"), RULE, target()))
 
     def test_changed_file_takes_effect_soon(self):
         self.file.write_text("{}", encoding="utf-8")
-        self.assertFalse(policy.allows(context("guest"), RULE, target()))
+        self.assertFalse(policy_rules.allows(context("guest"), RULE, target()))
         self.file.write_text(f"'{RULE}': 'role:guest'\n", encoding="utf-8")
         later = time.monotonic() + 2  # on the clock by which files are looked at
-        with mock.patch.object(policy.time, "monotonic", return_value=later):
-            self.assertTrue(policy.allows(context("guest"), RULE, target()))
+        with mock.patch.object(policy_rules.time, "monotonic", return_value=later):
+            self.assertTrue(policy_rules.allows(context("guest"), RULE, target()))
 
     def _later(self, seconds=2.0):
         """Move the clock past the next check of the files."""
         now = getattr(self, "_now", time.monotonic()) + seconds
         self._now = now
-        self.enterContext(mock.patch.object(policy.time, "monotonic", return_value=now))
+        self.enterContext(mock.patch.object(policy_rules.time, "monotonic", return_value=now))
 
     def _guest_may(self):
-        return policy.allows(context("guest"), RULE, target())
+        return policy_rules.allows(context("guest"), RULE, target())
 
     def test_invalid_file_changes_nothing_and_is_logged(self):
         self.file.write_text(f"'{RULE}': 'role:guest'\n", encoding="utf-8")
@@ -115,7 +117,7 @@ class FilesTest(Case):
         for text in ("[", f"'{RULE}': 'guest'", f"'{RULE}': 'rule:guests'", f"'{RULE}': 'x:y'"):
             self.file.write_text(text, encoding="utf-8")
             self._later()
-            with self.assertLogs(policy.LOG.logger, "ERROR") as logs:
+            with self.assertLogs(policy_rules.LOG.logger, "ERROR") as logs:
                 self.assertTrue(self._guest_may())
                 self.assertTrue(self._guest_may())
             self.assertEqual(1, len(logs.output), logs.output)
@@ -128,8 +130,8 @@ class FilesTest(Case):
         self.file.write_text("[", encoding="utf-8")
         for seconds, complaints in ((2, 1), (30, 0), (31, 1), (2, 0), (61, 1)):
             self._later(seconds)
-            with self.assertLogs(policy.LOG.logger, "INFO") as logs:
-                policy.LOG.info("-")
+            with self.assertLogs(policy_rules.LOG.logger, "INFO") as logs:
+                policy_rules.LOG.info("-")
                 self.assertFalse(self._guest_may())
             self.assertEqual(1 + complaints, len(logs.output), (seconds, logs.output))
 
@@ -148,27 +150,27 @@ class FilesTest(Case):
         self.file.unlink()
         self._later()
         self.assertFalse(self._guest_may())
-        self.assertTrue(policy.allows(context("member"), RULE, target()))
+        self.assertTrue(policy_rules.allows(context("member"), RULE, target()))
 
     def test_invalid_file_prevents_start(self):
         self.file.write_text("[", encoding="utf-8")
         for _ in range(2):
             with self.assertRaisesRegex(exception.ConfigurationError, str(self.file)):
-                policy.load()
+                policy_rules.load()
         self.file.write_text("{}", encoding="utf-8")
-        policy.load()
+        policy_rules.load()
 
     def test_unused_rules_are_returned(self):
         self.file.write_text("'volume:typo': '@'\n'volume:get': '@'", encoding="utf-8")
-        self.assertEqual(["volume:typo"], policy.check_files())
+        self.assertEqual(["volume:typo"], policy_rules.check_files())
 
     def test_files_are_not_checked_for_each_decision(self):
         asked = context("member")
-        policy.load()
+        policy_rules.load()
         self._later(0.0)
-        with mock.patch.object(policy.policy_files, "state") as state:
+        with mock.patch.object(policy_rules.policy_files, "state") as state:
             for _ in range(10):
-                policy.allows(asked, RULE, target())
+                policy_rules.allows(asked, RULE, target())
         self.assertLessEqual(state.call_count, 1)
 
     def test_administrator_is_defined_by_rule(self):
@@ -185,8 +187,10 @@ class CacheTest(Case):
         self.asked = context("member")
 
     def _decisions(self, *targets):
-        with mock.patch.object(policy, "_decide", side_effect=policy._decide) as decide:
-            decisions = [policy.allows(self.asked, RULE, target) for target in targets]
+        with mock.patch.object(
+            policy_rules, "_decide", side_effect=policy_rules._decide
+        ) as decide:
+            decisions = [policy_rules.allows(self.asked, RULE, target) for target in targets]
         return decisions, decide.call_count
 
     def test_decision_is_cached_for_each_target(self):
@@ -194,20 +198,20 @@ class CacheTest(Case):
         self.assertEqual(([True, False, True, False], 2), found)
 
     def test_decisions_are_cached_by_rule_and_request(self):
-        self.assertTrue(policy.allows(self.asked, RULE, target()))
-        self.assertFalse(policy.allows(self.asked, "admin_api", target()))
-        self.assertFalse(policy.allows(context("reader"), RULE, target()))
+        self.assertTrue(policy_rules.allows(self.asked, RULE, target()))
+        self.assertFalse(policy_rules.allows(self.asked, "admin_api", target()))
+        self.assertFalse(policy_rules.allows(context("reader"), RULE, target()))
 
     def test_is_admin_is_not_cached(self):
         asked = RequestContext(user_id="u", project_id="p", roles=["admin"])
-        asked.is_admin = policy.is_admin(asked)
+        asked.is_admin = policy_rules.is_admin(asked)
         self.assertIsNone(asked.policy_cache)
-        self.assertTrue(policy.allows(asked, "context_is_admin", target()))
+        self.assertTrue(policy_rules.allows(asked, "context_is_admin", target()))
 
     def test_changed_rules_clear_cache(self):
-        self.assertTrue(policy.allows(self.asked, RULE, target()))
+        self.assertTrue(policy_rules.allows(self.asked, RULE, target()))
         self.file.write_text(f'"{RULE}": "!"\n')
-        policy.reset()
+        policy_rules.reset()
         self.assertEqual(([False, False], 1), self._decisions(target(), target()))
 
 
@@ -219,7 +223,7 @@ class RegisterTest(Case):
     def setUp(self):
         super().setUp()
         self.endpoints = endpoint.load()
-        self.rules = {rule.name: rule for rule in policy.list_rules()}
+        self.rules = {rule.name: rule for rule in policy_rules.list_rules()}
 
     def _operations(self):
         for rule in self.rules.values():

@@ -2,7 +2,7 @@
 """The volumes table: creation, reads, transitions and resets; used by the objects and the manager.
 
 A volume's ``status`` and ``attach_status`` are stored here only as states.derive() returns them.
-Lists are in queries.py, metadata in metadata.py.
+Lists are in volume_queries.py, metadata in volume_metadata.py.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,8 +12,7 @@ import sqlalchemy as sa
 
 from attachd import exception, states
 from attachd.db import models, quotas
-from attachd.db.attachments import rows as attachment_rows
-from attachd.db.attachments import statements
+from attachd.db.attachments import attachment_rows, statements
 from attachd.db.cluster import volume_leases
 from attachd.db.engine import session
 from attachd.db.engine.compiled import CompiledSelect
@@ -27,7 +26,7 @@ from attachd.db.row_types import (
     VolumeWithMetadataRow,
 )
 from attachd.db.secrets import encryption
-from attachd.db.types import store as types
+from attachd.db.types import type_store
 from attachd.db.volumes import clone_source
 from attachd.states import AttachmentState, Event, VolumeState
 
@@ -380,7 +379,9 @@ def create(
             first(connection)
         quotas.lock_project(connection, row["project_id"])
         if row["volume_type_id"]:
-            types.lock_unchanged(connection, row["volume_type_id"], values.get("type_specs") or {})
+            type_store.lock_unchanged(
+                connection, row["volume_type_id"], values.get("type_specs") or {}
+            )
         claim = quotas.deltas_of_create(row["volume_type_id"], row["size_gib"])
         quotas.enforce(connection, row["project_id"], claim)
         if row["source_volid"]:

@@ -11,8 +11,8 @@ from attachd.db import models, quotas
 from attachd.db.attachments.connect_rules import READONLY
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
-from attachd.db.types import store as types
-from attachd.db.volumes import store as volumes
+from attachd.db.types import type_store
+from attachd.db.volumes import volume_store
 from attachd.states import VolumeState
 
 _VOLUMES = models.volumes
@@ -48,8 +48,8 @@ def retype(volume_id: str, project_id: str, request: RetypeRequest) -> None:
     }
     with session.writer() as connection:
         quotas.lock_project(connection, project_id)
-        types.lock_unchanged(connection, request.volume_type_id, request.type_specs)
-        row = volumes.lock(connection, volume_id)
+        type_store.lock_unchanged(connection, request.volume_type_id, request.type_specs)
+        row = volume_store.lock(connection, volume_id)
         if row["state"] != VolumeState.READY or row["status"] not in request.statuses:
             raise exception.InvalidVolume(
                 reason=f"Volume {volume_id} status must be {' or '.join(request.statuses)} "
@@ -83,7 +83,7 @@ def set_read_only(volume_id: str) -> None:
 
 def _set_readonly_flag(volume_id: str, text: str) -> None:
     with session.writer() as connection:
-        row = volumes.lock(connection, volume_id)
+        row = volume_store.lock(connection, volume_id)
         if (row["state"], row["status"]) != (VolumeState.READY, "available"):
             raise exception.InvalidVolume(
                 reason=f"Volume {volume_id} status must be available to update readonly flag, "

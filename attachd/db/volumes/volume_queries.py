@@ -15,7 +15,7 @@ from attachd.db import models
 from attachd.db.engine import paging, session
 from attachd.db.engine.retry import retried
 from attachd.db.row_types import ListedVolumeRow, VolumeWithMetadataRow
-from attachd.db.volumes.store import WITH_TYPE
+from attachd.db.volumes.volume_store import WITH_TYPE
 from attachd.states import VolumeState
 
 _VOLUMES = models.volumes

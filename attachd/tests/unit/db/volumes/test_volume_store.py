@@ -5,8 +5,8 @@ import itertools
 
 from attachd import exception, states
 from attachd.db.engine import session
-from attachd.db.types import store as types
-from attachd.db.volumes import store as volumes
+from attachd.db.types import type_store
+from attachd.db.volumes import volume_store
 from attachd.states import AttachmentState, Event, VolumeState
 from attachd.tests.fixtures import databases, db_rows
 
@@ -34,27 +34,27 @@ class Case(databases.DatabaseCase):
 class ReadTest(Case):
     def test_get_without_type_and_metadata_returns_volume(self):
         row = db_rows.add_volume()
-        found = volumes.get(row["id"], None)
+        found = volume_store.get(row["id"], None)
         self.assertEqual(({}, None), (found["metadata"], found["volume_type_name"]))
 
     def test_get_is_one_statement(self):
         values = {"project_id": db_rows.PROJECT, "size_gib": 3}
-        row = volumes.create(values, {str(number): "x" for number in range(20)})
+        row = volume_store.create(values, {str(number): "x" for number in range(20)})
         before = session.counters().statements
-        self.assertEqual(20, len(volumes.get(row["id"], db_rows.PROJECT)["metadata"]))
+        self.assertEqual(20, len(volume_store.get(row["id"], db_rows.PROJECT)["metadata"]))
         self.assertEqual(1, session.counters().statements - before)
 
     def test_get_of_other_project_raises_not_found(self):
         row = db_rows.add_volume()
         for wanted, project in ((row["id"], "other"), ("gone", None)):
-            self.assertRaises(exception.VolumeNotFound, volumes.get, wanted, project)
+            self.assertRaises(exception.VolumeNotFound, volume_store.get, wanted, project)
 
     def test_update_changes_names_but_no_state(self):
         row = db_rows.add_volume()
-        volumes.update(row["id"], {"name": "new", "description": None})
+        volume_store.update(row["id"], {"name": "new", "description": None})
         self.assertEqual("new", db_rows.get_volume(row["id"])["name"])
-        self.assertRaises(exception.VolumeNotFound, volumes.update, "gone", {"name": "x"})
-        self.assertRaises(AssertionError, volumes.update, row["id"], {"status": "available"})
+        self.assertRaises(exception.VolumeNotFound, volume_store.update, "gone", {"name": "x"})
+        self.assertRaises(AssertionError, volume_store.update, row["id"], {"status": "available"})
 
 
 class MoveTest(Case):
@@ -68,12 +68,12 @@ class MoveTest(Case):
                     before = db_rows.get_volume(volume)
                     if state not in allowed.sources:
                         with self.assertRaisesRegex(exception.InvalidTransition, state):
-                            volumes.transition(volume, event)
+                            volume_store.transition(volume, event)
                         self.assertEqual(before, db_rows.get_volume(volume))
                         continue
-                    row = volumes.transition(volume, event, {"error": "why"})
+                    row = volume_store.transition(volume, event, {"error": "why"})
                     if allowed.target is None:
-                        self.assertRaises(exception.VolumeNotFound, volumes.get, volume, None)
+                        self.assertRaises(exception.VolumeNotFound, volume_store.get, volume, None)
                         continue
                     stored = db_rows.get_volume(volume)
                     self.assertEqual(stored, row)
@@ -86,7 +86,7 @@ class MoveTest(Case):
     def test_move_is_three_statements(self):
         volume = db_rows.add_volume()["id"]
         before = session.counters()
-        volumes.transition(volume, Event.EXTEND, {"new_size_gib": 5})
+        volume_store.transition(volume, Event.EXTEND, {"new_size_gib": 5})
         statements, transactions = session.counters()
         self.assertEqual((3, 1), (statements - before[0], transactions - before[1]))
 
@@ -97,37 +97,39 @@ class MoveTest(Case):
                 volume = db_rows.add_volume()["id"]
                 held = db_rows.add_attachment(volume, state)["id"]
                 if state in states.INACTIVE:
-                    volumes.transition(volume, event)
+                    volume_store.transition(volume, event)
                     continue
                 named = "os-reserve" if state == "held" else held
                 with self.assertRaisesRegex(exception.InvalidVolume, named):
-                    volumes.transition(volume, event)
+                    volume_store.transition(volume, event)
                 self._assert_derived(volume)
 
     def test_delete_removes_failed_attachments(self):
         volume = db_rows.add_volume("deleting")["id"]
         db_rows.add_attachment(volume, "connect_failed")
-        volumes.transition(volume, Event.DELETED)
+        volume_store.transition(volume, Event.DELETED)
         self.assertEqual(([], []), (db_rows.list_volumes(), db_rows.list_attachments()))
 
     def test_delete_removes_metadata(self):
-        row = volumes.create({"project_id": "p", "size_gib": 1, "state": "deleting"}, {"a": "b"})
-        volumes.transition(row["id"], Event.DELETED)
+        row = volume_store.create(
+            {"project_id": "p", "size_gib": 1, "state": "deleting"}, {"a": "b"}
+        )
+        volume_store.transition(row["id"], Event.DELETED)
         with session.reader() as connection:
             count = connection.exec_driver_sql("SELECT count(*) FROM volume_metadata").scalar()
         self.assertEqual(0, count)
 
     def test_move_without_backend_stores_no_owner(self):
         volume = db_rows.add_volume(host=None)["id"]
-        self.assertIsNone(volumes.transition(volume, Event.DELETE)["owner"])
+        self.assertIsNone(volume_store.transition(volume, Event.DELETE)["owner"])
 
     def test_move_truncates_long_error(self):
         volume = db_rows.add_volume("creating")["id"]
-        volumes.transition(volume, Event.CREATE_FAILED, {"error": "x" * 5000})
+        volume_store.transition(volume, Event.CREATE_FAILED, {"error": "x" * 5000})
         self.assertEqual("x" * 1023, db_rows.get_volume(volume)["error"])
 
     def test_move_deleted_volume_raises_not_found(self):
-        self.assertRaises(exception.VolumeNotFound, volumes.transition, "gone", Event.DELETE)
+        self.assertRaises(exception.VolumeNotFound, volume_store.transition, "gone", Event.DELETE)
 
     def test_list_recoverable_returns_work_of_backend_oldest_first(self):
         expected = []
@@ -136,19 +138,21 @@ class MoveTest(Case):
                 volume = db_rows.add_volume(state, owner=owner)["id"]
                 if state in {*OWNED, VolumeState.ERROR_EXTENDING} and owner == "h@b":
                     expected.append(volume)
-        self.assertEqual(expected, [row["id"] for row in volumes.list_recoverable("h@b", "us")])
+        self.assertEqual(
+            expected, [row["id"] for row in volume_store.list_recoverable("h@b", "us")]
+        )
 
 
 class ResetTest(Case):
     def test_reset_without_attachments_accepts_matching_status(self):
-        for status, state in volumes.RESET_STATES.items():
+        for status, state in volume_store.RESET_STATES.items():
             for before in set(VolumeState) - NOT_MANAGED:
                 with self.subTest(status, before=before.name):
                     volume = db_rows.add_volume(before, owner="h@b", new_size_gib=9)["id"]
                     if status in {"in-use", "attaching", "detaching"}:
                         self._assert_refused(volume, status, None, "no attachment")
                         continue
-                    row = volumes.reset(volume, status, None)
+                    row = volume_store.reset(volume, status, None)
                     self.assertEqual(db_rows.get_volume(volume), row)
                     self.assertEqual((status, state), (row["status"], row["state"]))
                     self.assertEqual((None, None), (row["owner"], row["new_size_gib"]))
@@ -159,13 +163,13 @@ class ResetTest(Case):
             volume = db_rows.add_volume(before)["id"]
             for status in ("available", "error", "deleting"):
                 with self.assertRaisesRegex(exception.InvalidTransition, "unmanage it"):
-                    volumes.reset(volume, status, None)
+                    volume_store.reset(volume, status, None)
             self.assertEqual(before, db_rows.get_volume(volume)["state"])
 
     def _assert_refused(self, volume, status, attach_status, text):
         before = db_rows.get_volume(volume)
         with self.assertRaisesRegex(exception.BadRequest, text):
-            volumes.reset(volume, status, attach_status)
+            volume_store.reset(volume, status, attach_status)
         self.assertEqual(before, db_rows.get_volume(volume))
 
     def test_reset_against_attachments_is_refused_naming_them(self):
@@ -185,7 +189,9 @@ class ResetTest(Case):
                     volume = db_rows.add_volume("maintenance")["id"]
                     held = db_rows.add_attachment(volume, state)["id"]
                     if status in statuses:
-                        self.assertEqual(status, volumes.reset(volume, status, None)["status"])
+                        self.assertEqual(
+                            status, volume_store.reset(volume, status, None)["status"]
+                        )
                     else:
                         named = held if state != "connect_failed" else "no attachment"
                         self._assert_refused(volume, status, None, named)
@@ -194,7 +200,7 @@ class ResetTest(Case):
         for status in ("available", "attaching"):
             volume = db_rows.add_volume()["id"]
             db_rows.add_attachment(volume, "held")
-            self.assertEqual(status, volumes.reset(volume, status, None)["status"])
+            self.assertEqual(status, volume_store.reset(volume, status, None)["status"])
             left = [] if status == "available" else ["held"]
             self.assertEqual(left, [row["state"] for row in db_rows.list_attachments(volume)])
 
@@ -209,19 +215,21 @@ class ResetTest(Case):
         volume = db_rows.add_volume(pending_detaches=1)["id"]
         db_rows.add_attachment(volume, "attached")
         self.assertEqual("detaching", db_rows.get_volume(volume)["status"])
-        row = volumes.reset(volume, "in-use", None)
+        row = volume_store.reset(volume, "in-use", None)
         self.assertEqual(("in-use", 0), (row["status"], row["pending_detaches"]))
 
     def test_extended_volume_with_pending_detach_is_detaching(self):
         volume = db_rows.add_volume("extending", pending_detaches=1)["id"]
         db_rows.add_attachment(volume, "attached")
-        self.assertEqual("detaching", volumes.transition(volume, Event.EXTENDED)["status"])
+        self.assertEqual("detaching", volume_store.transition(volume, Event.EXTENDED)["status"])
 
     def test_reset_of_attach_status_needs_match(self):
         free, held = db_rows.add_volume()["id"], db_rows.add_volume()["id"]
         attachment_id = db_rows.add_attachment(held, "attached")["id"]
-        self.assertEqual("detached", volumes.reset(free, None, "detached")["attach_status"])
-        self.assertEqual("attached", volumes.reset(held, "in-use", "attached")["attach_status"])
+        self.assertEqual("detached", volume_store.reset(free, None, "detached")["attach_status"])
+        self.assertEqual(
+            "attached", volume_store.reset(held, "in-use", "attached")["attach_status"]
+        )
         self._assert_refused(held, None, "detached", attachment_id)
         self._assert_refused(held, "error", "detached", attachment_id)
         self._assert_refused(free, None, "attached", "no attachment")
@@ -229,39 +237,39 @@ class ResetTest(Case):
     def test_reset_of_attached_volume_to_error_succeeds(self):
         volume = db_rows.add_volume()["id"]
         db_rows.add_attachment(volume, "attached")
-        row = volumes.reset(volume, "error", None)
+        row = volume_store.reset(volume, "error", None)
         self.assertEqual(("error", "attached"), (row["status"], row["attach_status"]))
 
     def test_reset_from_error_clears_message(self):
         volume = db_rows.add_volume("error", error="broken")["id"]
-        self.assertEqual("broken", volumes.reset(volume, "error_deleting", None)["error"])
-        self.assertIsNone(volumes.reset(volume, "available", None)["error"])
+        self.assertEqual("broken", volume_store.reset(volume, "error_deleting", None)["error"])
+        self.assertIsNone(volume_store.reset(volume, "available", None)["error"])
 
     def test_reset_clears_owner(self):
         volume = db_rows.add_volume(host="h@b#p")["id"]
         for status in ("creating", "deleting"):
-            volumes.reset(volume, status, None)
-            self.assertEqual([], volumes.list_recoverable("h@b", "us"))
+            volume_store.reset(volume, status, None)
+            self.assertEqual([], volume_store.list_recoverable("h@b", "us"))
 
     def test_reset_deleted_volume_raises_not_found(self):
-        self.assertRaises(exception.VolumeNotFound, volumes.reset, "gone", "error", None)
+        self.assertRaises(exception.VolumeNotFound, volume_store.reset, "gone", "error", None)
 
 
 class CreateTest(databases.DatabaseCase):
     def _insert(self, **values):
         given = {"project_id": db_rows.PROJECT, "size_gib": 3, "host": "h@b#p"}
-        return volumes.create({**given, **values}, values.get("metadata", {}))
+        return volume_store.create({**given, **values}, values.get("metadata", {}))
 
     def test_create_stores_volume_in_creating_with_owner(self):
         row = self._insert()
         self.assertEqual(("creating", "creating"), (row["state"], row["status"]))
         self.assertEqual(("detached", "h@b"), (row["attach_status"], row["owner"]))
         self.assertEqual(
-            [row["id"]], [item["id"] for item in volumes.list_recoverable("h@b", "us")]
+            [row["id"]], [item["id"] for item in volume_store.list_recoverable("h@b", "us")]
         )
 
     def test_create_returns_stored_row(self):
-        of_type = types.create({"name": "t"})
+        of_type = type_store.create({"name": "t"})
         row = self._insert(
             name="n",
             metadata={"a": "b", "c": "d"},
@@ -269,7 +277,7 @@ class CreateTest(databases.DatabaseCase):
             volume_type_name="t",
             multiattach=True,
         )
-        self.assertEqual(row, volumes.get(row["id"], db_rows.PROJECT))
+        self.assertEqual(row, volume_store.get(row["id"], db_rows.PROJECT))
 
     def test_create_with_deleted_type_raises_not_found(self):
         with self.assertRaisesRegex(exception.VolumeTypeNotFound, "gone"):
@@ -278,7 +286,7 @@ class CreateTest(databases.DatabaseCase):
 
     def test_create_with_changed_type_is_refused(self):
         specs = {"multiattach": "<is> True"}
-        kind = types.create({"name": "shared", "extra_specs": specs})["id"]
+        kind = type_store.create({"name": "shared", "extra_specs": specs})["id"]
         for judged in ({"type_specs": {}}, {}, {"type_specs": {**specs, "mode": "RO"}}):
             with self.assertRaisesRegex(exception.Conflict, f"{kind} has been changed"):
                 self._insert(volume_type_id=kind, **judged)

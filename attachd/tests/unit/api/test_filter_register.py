@@ -8,7 +8,7 @@ import unittest
 
 import attachd
 from attachd import exception
-from attachd.api import filters
+from attachd.api import filter_register
 from attachd.api import microversions as mv
 from attachd.tests.fixtures import api_context, lifetime
 from attachd.tests.fixtures.conf_fixture import override
@@ -21,109 +21,115 @@ class Case(api_context.ApiContextCase):
             api_context.make_context(),
             api_context.make_context(*api_context.ADMIN),
         )
-        filters.reset()
-        self.addCleanup(filters.reset)
+        filter_register.reset()
+        self.addCleanup(filter_register.reset)
 
     def say(self, text):
         """Configure an operator's file with this content."""
         path = lifetime.temp_dir(self) / "filters.json"
         path.write_text(text if isinstance(text, str) else json.dumps(text), encoding="utf-8")
         override(self, "resource_query_filters_file", str(path), group="api")
-        filters.reset()
+        filter_register.reset()
 
     def refused(self, ctx, resource, name, version=mv.LATEST):
         with self.assertRaisesRegex(exception.BadRequest, f"Invalid filters {name} are"):
-            filters.requested(ctx, resource, {name: "x"}, version)
+            filter_register.requested(ctx, resource, {name: "x"}, version)
 
     def taken(self, ctx, resource, name, version=mv.LATEST):
-        found = filters.requested(ctx, resource, {name: "x", "limit": "1"}, version)
+        found = filter_register.requested(ctx, resource, {name: "x", "limit": "1"}, version)
         self.assertEqual({name: "x"}, found)
 
 
 class RegisterTest(Case):
     def test_filter_names_are_unique(self):
-        for resource in filters.RESOURCES.values():
+        for resource in filter_register.RESOURCES.values():
             self.assertEqual(
                 len(resource.known), len(resource.default + resource.admin_only), resource.name
             )
 
     def test_default_filters_are_for_all_callers(self):
-        for resource in filters.RESOURCES.values():
-            for name in filters.for_members(resource):
+        for resource in filter_register.RESOURCES.values():
+            for name in filter_register.for_members(resource):
                 self.taken(self.member, resource, name)
 
     def test_admin_only_filters_are_for_administrators(self):
-        for name in filters.ATTACHMENT.admin_only:
-            self.taken(self.admin, filters.ATTACHMENT, name)
-            self.refused(self.member, filters.ATTACHMENT, name)
+        for name in filter_register.ATTACHMENT.admin_only:
+            self.taken(self.admin, filter_register.ATTACHMENT, name)
+            self.refused(self.member, filter_register.ATTACHMENT, name)
 
     def test_pool_filters_are_the_same_for_administrators(self):
-        self.refused(self.admin, filters.POOL, "size")
+        self.refused(self.admin, filter_register.POOL, "size")
 
     def test_unknown_filter_is_ignored_before_3_31(self):
         old = mv.Version(3, 30)
         for ctx in (self.member, self.admin):
-            self.assertEqual({}, filters.requested(ctx, filters.VOLUME, {"colour": "red"}, old))
-            self.refused(ctx, filters.VOLUME, "colour", mv.Version(3, 31))
+            self.assertEqual(
+                {}, filter_register.requested(ctx, filter_register.VOLUME, {"colour": "red"}, old)
+            )
+            self.refused(ctx, filter_register.VOLUME, "colour", mv.Version(3, 31))
 
     def test_like_filter_works_since_3_34(self):
-        self.taken(self.admin, filters.VOLUME, "name~", mv.Version(3, 34))
-        self.refused(self.admin, filters.VOLUME, "name~", mv.Version(3, 33))
+        self.taken(self.admin, filter_register.VOLUME, "name~", mv.Version(3, 34))
+        self.refused(self.admin, filter_register.VOLUME, "name~", mv.Version(3, 33))
 
 
 class FileTest(Case):
     def test_defaults_apply_without_file(self):
-        self.assertEqual(filters.VOLUME.default, filters.for_members(filters.VOLUME))
+        self.assertEqual(
+            filter_register.VOLUME.default, filter_register.for_members(filter_register.VOLUME)
+        )
 
     def test_file_sets_filters_for_members(self):
         self.say({"volume": ["host", "name~"], "attachment": []})
-        self.assertEqual(("host", "name~"), filters.for_members(filters.VOLUME))
+        self.assertEqual(("host", "name~"), filter_register.for_members(filter_register.VOLUME))
         for name in ("host", "name~", "name"):
-            self.taken(self.member, filters.VOLUME, name)
-        self.refused(self.member, filters.VOLUME, "status")
-        self.taken(self.admin, filters.VOLUME, "status")
+            self.taken(self.member, filter_register.VOLUME, name)
+        self.refused(self.member, filter_register.VOLUME, "status")
+        self.taken(self.admin, filter_register.VOLUME, "status")
 
     def test_sample_file_has_defaults(self):
         sample = Path(attachd.__file__).parents[1] / "etc" / "attachd" / "resource_filters.json"
         if not sample.is_file():
             self.skipTest(f"The sample is not here: {sample}")
-        expected = {name: resource.default for name, resource in filters.RESOURCES.items()}
-        self.assertEqual(expected, filters.read(sample))
+        expected = {name: resource.default for name, resource in filter_register.RESOURCES.items()}
+        self.assertEqual(expected, filter_register.read(sample))
 
     def test_unnamed_list_has_no_filters(self):
         self.say({"volume": ["name"]})
-        self.assertEqual((), filters.for_members(filters.TYPE))
-        self.refused(self.member, filters.TYPE, "extra_specs")
+        self.assertEqual((), filter_register.for_members(filter_register.TYPE))
+        self.refused(self.member, filter_register.TYPE, "extra_specs")
 
     def test_unknown_filter_in_file_is_ignored_with_warning(self):
         self.say({"volume": ["name", "colour", "name"], "backup": ["name"]})
-        with self.assertLogs("attachd.api.filters", "WARNING") as logs:
-            self.assertEqual(("name",), filters.for_members(filters.VOLUME))
+        with self.assertLogs("attachd.api.filter_register", "WARNING") as logs:
+            self.assertEqual(("name",), filter_register.for_members(filter_register.VOLUME))
         self.assertIn("volume has no filters colour", logs.output[0])
 
     def test_malformed_file_is_configuration_error(self):
         for text in ("", "[]", '{"volume": "name"}', '{"volume": [1]}', '{"volume": ["a b"]}'):
             self.say(text)
             with self.assertRaisesRegex(exception.ConfigurationError, "filters.json"):
-                filters.load()
+                filter_register.load()
 
     def test_missing_file_is_configuration_error(self):
         override(self, "resource_query_filters_file", "/nonexistent/file", group="api")
         with self.assertRaisesRegex(exception.ConfigurationError, "/nonexistent/file"):
-            filters.load()
+            filter_register.load()
 
 
 class DocumentationTest(unittest.TestCase):
     def test_all_filters_are_documented(self):
-        for resource in filters.RESOURCES.values():
+        for resource in filter_register.RESOURCES.values():
             self.assertEqual(resource.known, resource.parameters.keys())
-        self.assertIn("has this in it", filters.VOLUME.parameters["name~"]["description"])
-        self.assertIn("name is this", filters.VOLUME.parameters["name"]["description"])
+        self.assertIn("has this in it", filter_register.VOLUME.parameters["name~"]["description"])
+        self.assertIn("name is this", filter_register.VOLUME.parameters["name"]["description"])
 
 
 class TimesTest(unittest.TestCase):
     def test_times_have_operator_and_utc_moment(self):
-        (after, until) = filters.compare_times("a", "gt:2026-01-31T12:00:00+01:00,lte:2026-02-01")
+        (after, until) = filter_register.compare_times(
+            "a", "gt:2026-01-31T12:00:00+01:00,lte:2026-02-01"
+        )
         self.assertEqual(
             ("a", "gt", datetime.datetime.fromisoformat("2026-01-31T11:00:00")), after
         )
@@ -136,4 +142,4 @@ class TimesTest(unittest.TestCase):
                 self.subTest(text[:30]),
                 self.assertRaisesRegex(exception.InvalidInput, "attribute since"),
             ):
-                filters.compare_times("since", text)
+                filter_register.compare_times("since", text)

@@ -7,16 +7,15 @@ from attachd import exception
 from attachd.db import models
 from attachd.db.engine import session
 from attachd.db.engine.paging import Comparison, Page
-from attachd.db.types import store as types
-from attachd.db.volumes import metadata as volume_metadata
-from attachd.db.volumes import queries as volume_queries
+from attachd.db.types import type_store
+from attachd.db.volumes import volume_metadata, volume_queries
 from attachd.tests.fixtures import databases, db_rows
 
 
 class QueriesTest(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        self.type_id = types.create({"name": "fast"})["id"]
+        self.type_id = type_store.create({"name": "fast"})["id"]
         self.a = db_rows.add_volume(name="a", size_gib=2, bootable=True, host="h@b#p")["id"]
         self.b = db_rows.add_volume(
             "error", name="b", volume_type_id=self.type_id, multiattach=True, host="h@c#p"

@@ -9,8 +9,7 @@ import sqlalchemy as sa
 
 from attachd import exception, states
 from attachd.db import models
-from attachd.db.attachments import rows as attachment_rows
-from attachd.db.attachments import store as attachments
+from attachd.db.attachments import attachment_rows, attachment_store
 from attachd.db.engine import session
 from attachd.states import AttachmentKind, AttachmentState, Event
 from attachd.tests.fixtures import databases, db_rows
@@ -108,29 +107,29 @@ class VolumeChangesTest(databases.DatabaseCase):
     def test_detach_decrements_pending_detaches(self):
         volume_id, (first, second) = self.volume("attached", "attached", pending_detaches=1)
         self.assertEqual(("in-use", 1), self.seen(volume_id))
-        attachments.transition(first, volume_id, Event.DISCONNECT)
+        attachment_store.transition(first, volume_id, Event.DISCONNECT)
         self.assertEqual(("in-use", 0), self.seen(volume_id))
-        attachments.transition(second, volume_id, Event.DISCONNECT)
+        attachment_store.transition(second, volume_id, Event.DISCONNECT)
         self.assertEqual(("detaching", 0), self.seen(volume_id))
 
     def test_detach_keeps_other_pending_detach(self):
         volume_id, (first, _second) = self.volume("attached", "attached", pending_detaches=2)
         self.assertEqual(("detaching", 2), self.seen(volume_id))
-        attachments.transition(first, volume_id, Event.DISCONNECT)
+        attachment_store.transition(first, volume_id, Event.DISCONNECT)
         self.assertEqual(("detaching", 1), self.seen(volume_id))
 
     def test_detach_of_unattached_keeps_pending_detaches(self):
         volume_id, (_first, second) = self.volume("attached", "connected", pending_detaches=1)
-        attachments.transition(second, volume_id, Event.DISCONNECT)
-        attachments.transition(second, volume_id, Event.REVOKED)
+        attachment_store.transition(second, volume_id, Event.DISCONNECT)
+        attachment_store.transition(second, volume_id, Event.REVOKED)
         self.assertEqual(("detaching", 1), self.seen(volume_id))
 
     def test_complete_resets_pending_detaches(self):
         for complete in (
-            lambda attachment_id, _volume_id: attachments.complete(
+            lambda attachment_id, _volume_id: attachment_store.complete(
                 db_rows.get_attachment(attachment_id)
             ),
-            lambda attachment_id, volume_id: attachments.transition(
+            lambda attachment_id, volume_id: attachment_store.transition(
                 attachment_id, volume_id, Event.COMPLETE
             ),
         ):
@@ -141,14 +140,14 @@ class VolumeChangesTest(databases.DatabaseCase):
     def test_detach_removes_attached_mode_only(self):
         result = {"readonly": "False", "attached_mode": "rw"}
         volume_id, (attachment,) = self.volume("attached", admin_metadata=result)
-        attachments.transition(attachment, volume_id, Event.DISCONNECT)
+        attachment_store.transition(attachment, volume_id, Event.DISCONNECT)
         self.assertEqual(result, db_rows.get_volume(volume_id)["admin_metadata"])
-        attachments.transition(attachment, volume_id, Event.REVOKED)
+        attachment_store.transition(attachment, volume_id, Event.REVOKED)
         self.assertEqual({"readonly": "False"}, db_rows.get_volume(volume_id)["admin_metadata"])
 
     def test_detach_of_visible_attachment_ends_error_of_volume(self):
         for kind, left in (("connection", "error"), ("attachment", "ready"), ("legacy", "ready")):
             volume_id = db_rows.add_volume("error")["id"]
             attachment_id = db_rows.add_attachment(volume_id, "disconnecting", kind=kind)["id"]
-            attachments.transition(attachment_id, volume_id, Event.REVOKED)
+            attachment_store.transition(attachment_id, volume_id, Event.REVOKED)
             self.assertEqual(left, db_rows.get_volume(volume_id)["state"], kind)

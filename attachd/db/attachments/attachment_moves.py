@@ -15,9 +15,8 @@ import sqlalchemy as sa
 
 from attachd import exception, host_identity
 from attachd.db import models
-from attachd.db.attachments import events, statements
-from attachd.db.attachments import rows as attachment_rows
-from attachd.db.attachments.rows import LockedVolume
+from attachd.db.attachments import attachment_rows, events, statements
+from attachd.db.attachments.attachment_rows import LockedVolume
 from attachd.db.cluster import volume_leases
 from attachd.db.cluster.volume_leases import VolumeLeaseToken
 from attachd.db.engine import session
@@ -196,7 +195,7 @@ def finish(row: AttachmentRow, values: Mapping[str, Any], volume_lease: VolumeLe
 def list_unfinished(backend: str, holder: str) -> list[RecoverableAttachmentRow]:
     """Return the destinations at ``host@backend`` whose source is gone, oldest first.
 
-    :param holder: as of store.list_recoverable()
+    :param holder: as of attachment_store.list_recoverable()
     """
     source = _ATTACHMENTS.alias("source")
     return session.fetch_all(

@@ -4,8 +4,8 @@
 import unittest
 
 from attachd import exception
-from attachd.db.attachments import moves, rows
-from attachd.db.attachments.rows import LockedVolume
+from attachd.db.attachments import attachment_moves, attachment_rows
+from attachd.db.attachments.attachment_rows import LockedVolume
 from attachd.states import AttachmentState
 
 HOST = {"host": "old", "initiator": "iqn.2026-01.test:old"}
@@ -28,10 +28,10 @@ def locked(row, *others):
 
 class CheckTest(unittest.TestCase):
     def check(self, found, *others, connector=OTHER, is_new=True):
-        moves.check(locked(destination(), found, *others), connector, is_new=is_new)
+        attachment_moves.check(locked(destination(), found, *others), connector, is_new=is_new)
 
     def test_row_that_does_not_move_is_not_checked(self):
-        moves.check(locked(source(), destination()), HOST, is_new=True)
+        attachment_moves.check(locked(source(), destination()), HOST, is_new=True)
 
     def test_only_a_source_with_access_that_stays_can_be_moved(self):
         for state in AttachmentState:
@@ -77,24 +77,28 @@ class EndsTest(unittest.TestCase):
         found = [source(), destination(), source(id="x")]
         for row in found[:2]:
             others = [item for item in found if item is not row]
-            self.assertEqual(["x"], [item["id"] for item in rows.of_others(row, others)])
-        self.assertEqual(["s", "d"], [row["id"] for row in rows.of_others(found[2], found[:2])])
+            self.assertEqual(
+                ["x"], [item["id"] for item in attachment_rows.of_others(row, others)]
+            )
+        self.assertEqual(
+            ["s", "d"], [row["id"] for row in attachment_rows.of_others(found[2], found[:2])]
+        )
 
     def test_destination_that_waits_counts_as_a_writer(self):
-        self.assertTrue(rows.may_write(destination()))
-        self.assertFalse(rows.may_write(destination(own_connection=False)))
-        self.assertFalse(rows.may_write(destination(move_from=None)))
-        self.assertTrue(rows.may_write(destination(move_from=None, mode="rw")))
+        self.assertTrue(attachment_rows.may_write(destination()))
+        self.assertFalse(attachment_rows.may_write(destination(own_connection=False)))
+        self.assertFalse(attachment_rows.may_write(destination(move_from=None)))
+        self.assertTrue(attachment_rows.may_write(destination(move_from=None, mode="rw")))
 
     def test_move_is_open_while_both_ends_are_there(self):
-        self.assertTrue(moves.has_open_move([destination(), source(id="x"), source()]))
+        self.assertTrue(attachment_moves.has_open_move([destination(), source(id="x"), source()]))
         for found in ([], [source()], [destination()], [destination(), source(id="x")]):
-            self.assertFalse(moves.has_open_move(found))
+            self.assertFalse(attachment_moves.has_open_move(found))
 
 
 class EndOfMoveTest(unittest.TestCase):
     def test_only_a_destination_with_access_lets_its_source_be_ended(self):
-        moves.check_may_finish(locked(source(), destination()), "d")
+        attachment_moves.check_may_finish(locked(source(), destination()), "d")
         for found, said in (
             ([], "rolled back"),
             ([destination(id="e")], "rolled back"),
@@ -103,12 +107,12 @@ class EndOfMoveTest(unittest.TestCase):
             ([destination(), source(id="x")], "by attachment x"),
         ):
             with self.assertRaisesRegex(exception.Conflict, said):
-                moves.check_may_finish(locked(source(), *found), "d")
+                attachment_moves.check_may_finish(locked(source(), *found), "d")
 
     def test_rollback_is_refused_once_the_source_is_being_ended(self):
-        moves.check_may_roll_back(locked(destination(), source()))
-        moves.check_may_roll_back(locked(destination()))
+        attachment_moves.check_may_roll_back(locked(destination(), source()))
+        attachment_moves.check_may_roll_back(locked(destination()))
         leaving = source(state="disconnecting")
-        moves.check_may_roll_back(locked(destination(state="disconnecting"), leaving))
+        attachment_moves.check_may_roll_back(locked(destination(state="disconnecting"), leaving))
         with self.assertRaisesRegex(exception.Conflict, "can no longer be rolled back"):
-            moves.check_may_roll_back(locked(destination(), leaving))
+            attachment_moves.check_may_roll_back(locked(destination(), leaving))

@@ -14,8 +14,8 @@ import sqlalchemy as sa
 from attachd import exception
 from attachd.db import models
 from attachd.db.agents import machines
-from attachd.db.attachments import store as attachments
-from attachd.db.attachments.rows import LockedVolume
+from attachd.db.attachments import attachment_store
+from attachd.db.attachments.attachment_rows import LockedVolume
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
 from attachd.db.row_types import AttachmentRow, AttachmentWithVolumeRow, MachineRow
@@ -54,8 +54,8 @@ def record_failure(
     :raises: as :func:`complete`
     """
     if not _store_error(attachment_id, host, generation, error):
-        _refuse(attachments.get(attachment_id, None), host, "fail at its host")
-    return attachments.get(attachment_id, None)
+        _refuse(attachment_store.get(attachment_id, None), host, "fail at its host")
+    return attachment_store.get(attachment_id, None)
 
 
 @retried
@@ -135,11 +135,11 @@ def _move(
             machines.check_proof(prover, current["device_origin"])
         return values
 
-    volume_id = attachments.get(attachment_id, None)["volume_id"]
+    volume_id = attachment_store.get(attachment_id, None)["volume_id"]
     try:
-        transitioned = attachments.transition(attachment_id, volume_id, event, guard=guard)
+        transitioned = attachment_store.transition(attachment_id, volume_id, event, guard=guard)
     except _AlreadyReported:
-        return attachments.get(attachment_id, None)
+        return attachment_store.get(attachment_id, None)
     return {
         **transitioned.attachment,
         "volume_host": transitioned.volume["host"],

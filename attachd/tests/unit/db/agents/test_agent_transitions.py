@@ -2,7 +2,7 @@
 """Reports of an agent about its attachments, and reports that are refused."""
 
 from attachd import exception
-from attachd.db.agents import transitions as agent_transitions
+from attachd.db.agents import agent_transitions
 from attachd.db.attachments import async_requests
 from attachd.states import AttachmentState
 from attachd.tests.fixtures import databases, db_rows

@@ -4,7 +4,7 @@
 import datetime
 
 from attachd import exception
-from attachd.db.attachments import queries as attachment_queries
+from attachd.db.attachments import attachment_queries
 from attachd.db.engine import session
 from attachd.db.engine.paging import Comparison, Page
 from attachd.states import AttachmentState

@@ -10,9 +10,8 @@ import sqlalchemy as sa
 from attachd import exception
 from attachd.conf import CONF
 from attachd.db import host_fences, host_identities, models
-from attachd.db.agents import store as db
-from attachd.db.attachments import rows as attachment_rows
-from attachd.db.attachments import store as attachments
+from attachd.db.agents import agent_store
+from attachd.db.attachments import attachment_rows, attachment_store
 from attachd.db.engine import session
 from attachd.host_identity import HostIdentity
 from attachd.tests.fixtures import databases, db_rows, fake_agent
@@ -31,121 +30,125 @@ SAID = {
 
 class AgentsTest(databases.DatabaseCase):
     def test_create_registers_host_once_and_keeps_key(self):
-        self.assertTrue(db.create(HOST, KEY))
-        self.assertFalse(db.create(HOST, "another key"))
-        db.check_key(HOST, KEY)
+        self.assertTrue(agent_store.create(HOST, KEY))
+        self.assertFalse(agent_store.create(HOST, "another key"))
+        agent_store.check_key(HOST, KEY)
 
     def test_check_key_with_wrong_key_is_forbidden(self):
-        db.create(HOST, KEY)
-        db.create("compute-2", "o" * 43)
-        for wrong in ("", KEY[:-1], KEY + "k", "o" * 43, db.digest(KEY)):
+        agent_store.create(HOST, KEY)
+        agent_store.create("compute-2", "o" * 43)
+        for wrong in ("", KEY[:-1], KEY + "k", "o" * 43, agent_store.digest(KEY)):
             with self.assertRaisesRegex(exception.Forbidden, "attachd-manage agent remove"):
-                db.check_key(HOST, wrong)
+                agent_store.check_key(HOST, wrong)
 
     def test_check_key_of_unknown_host_raises_not_found(self):
         with self.assertRaisesRegex(exception.AgentNotFound, HOST):
-            db.check_key(HOST, KEY)
+            agent_store.check_key(HOST, KEY)
         with self.assertRaises(exception.AgentNotFound):
-            db.get(HOST)
+            agent_store.get(HOST)
 
     def test_create_stores_digest_only(self):
-        db.create(HOST, KEY)
+        agent_store.create(HOST, KEY)
         with session.reader() as connection:
             (row,) = connection.execute(models.agents.select()).all()
         self.assertNotIn(KEY, str(row))
-        self.assertNotIn("key_digest", db.get(HOST))
+        self.assertNotIn("key_digest", agent_store.get(HOST))
 
     def test_find_device_returns_path_in_report_of_host(self):
-        db.create(HOST, KEY)
-        self.assertIsNone(db.find_device(HOST, "a"))
+        agent_store.create(HOST, KEY)
+        self.assertIsNone(agent_store.find_device(HOST, "a"))
         device = SAID["devices"][0]
         missing = {**device, "attachment_id": "b", "path": None}
-        db.record_report(HOST, {**SAID, "devices": [device, missing]})
-        self.assertEqual("/dev/sdb", db.find_device(HOST, "a"))
+        agent_store.record_report(HOST, {**SAID, "devices": [device, missing]})
+        self.assertEqual("/dev/sdb", agent_store.find_device(HOST, "a"))
         for host, attachment_id in ((HOST, "b"), (HOST, "c"), ("compute-2", "a")):
-            self.assertIsNone(db.find_device(host, attachment_id))
+            self.assertIsNone(agent_store.find_device(host, attachment_id))
 
     def test_delete_removes_host_with_key(self):
-        db.create(HOST, KEY)
-        self.assertTrue(db._delete(HOST))
-        self.assertFalse(db._delete(HOST))
-        self.assertTrue(db.create(HOST, "another key"))
-        db.check_key(HOST, "another key")
+        agent_store.create(HOST, KEY)
+        self.assertTrue(agent_store._delete(HOST))
+        self.assertFalse(agent_store._delete(HOST))
+        self.assertTrue(agent_store.create(HOST, "another key"))
+        agent_store.check_key(HOST, "another key")
 
     def test_create_under_another_spelling_is_refused(self):
-        db.create(HOST, KEY)
+        agent_store.create(HOST, KEY)
         for spelling in (HOST.upper(), f"{HOST}."):
             with self.assertRaisesRegex(exception.Conflict, f"is registered as {HOST}"):
-                db.create(spelling, KEY)
-        self.assertTrue(db.create(f"{HOST}.example.org", KEY))
+                agent_store.create(spelling, KEY)
+        self.assertTrue(agent_store.create(f"{HOST}.example.org", KEY))
 
     def test_record_report_stores_values(self):
-        db.create(HOST, KEY)
-        db.record_report(HOST, SAID)
-        known = db.get(HOST)
+        agent_store.create(HOST, KEY)
+        agent_store.record_report(HOST, SAID)
+        known = agent_store.get(HOST)
         self.assertEqual(SAID, {name: known[name] for name in SAID})
-        self.assertEqual([known], db.list_all())
+        self.assertEqual([known], agent_store.list_all())
 
     def test_record_report_with_initiator_of_other_host_is_stored_without_connector(self):
         own = {"initiator": "iqn.a", "nqn": "nqn.a", "wwpns": ["10", "11"]}
-        db.create(HOST, KEY)
-        db.create("compute-2", KEY)
-        db.record_report(HOST, {**SAID, "connector": {"host": HOST, **own}})
+        agent_store.create(HOST, KEY)
+        agent_store.create("compute-2", KEY)
+        agent_store.record_report(HOST, {**SAID, "connector": {"host": HOST, **own}})
         for stolen in ({"initiator": "IQN.A"}, {"nqn": "nqn.a"}, {"wwpns": ["9", "11"]}):
-            db.record_report("compute-2", {**SAID, "connector": {"host": "x", **stolen}})
-            row = db.get("compute-2")
+            agent_store.record_report("compute-2", {**SAID, "connector": {"host": "x", **stolen}})
+            row = agent_store.get("compute-2")
             self.assertIsNone(row["connector"], stolen)
             self.assertRegex(row["error"], f"belongs to host {HOST}.*agent remove {HOST}")
-        db.record_report(HOST, {**SAID, "connector": {"host": HOST, **own}})
-        self.assertIsNone(db.get(HOST)["error"])
-        db.record_report("compute-2", {**SAID, "connector": {"host": "x", "initiator": "iqn.b"}})
-        self.assertEqual("iqn.b", db.get("compute-2")["connector"]["initiator"])
+        agent_store.record_report(HOST, {**SAID, "connector": {"host": HOST, **own}})
+        self.assertIsNone(agent_store.get(HOST)["error"])
+        agent_store.record_report(
+            "compute-2", {**SAID, "connector": {"host": "x", "initiator": "iqn.b"}}
+        )
+        self.assertEqual("iqn.b", agent_store.get("compute-2")["connector"]["initiator"])
 
     def test_record_report_without_connector_keeps_initiators(self):
         for host in (HOST, "compute-2"):
-            db.create(host, KEY)
-        db.record_report(HOST, SAID)
-        db.record_report(HOST, {**SAID, "connector": None, "error": "iscsiadm hangs"})
-        db.record_report("compute-2", SAID)
-        self.assertIn(f"belongs to host {HOST}", db.get("compute-2")["error"])
-        db.record_report(HOST, SAID)
-        self.assertEqual(SAID["connector"], db.get(HOST)["connector"])
-        db.record_report(HOST, {**SAID, "connector": {"host": HOST, "initiator": "iqn.other"}})
-        db.record_report("compute-2", SAID)
-        self.assertIsNone(db.get("compute-2")["error"])
+            agent_store.create(host, KEY)
+        agent_store.record_report(HOST, SAID)
+        agent_store.record_report(HOST, {**SAID, "connector": None, "error": "iscsiadm hangs"})
+        agent_store.record_report("compute-2", SAID)
+        self.assertIn(f"belongs to host {HOST}", agent_store.get("compute-2")["error"])
+        agent_store.record_report(HOST, SAID)
+        self.assertEqual(SAID["connector"], agent_store.get(HOST)["connector"])
+        agent_store.record_report(
+            HOST, {**SAID, "connector": {"host": HOST, "initiator": "iqn.other"}}
+        )
+        agent_store.record_report("compute-2", SAID)
+        self.assertIsNone(agent_store.get("compute-2")["error"])
 
     def test_record_report_reads_as_much_with_many_hosts(self):
         counts = []
         for number in range(12):
             host = f"compute-{number}"
-            db.create(host, KEY)
+            agent_store.create(host, KEY)
             connector = {"host": host, "initiator": f"iqn.{number}"}
             before = session.counters().statements
-            db.record_report(host, {**SAID, "connector": connector})
+            agent_store.record_report(host, {**SAID, "connector": connector})
             counts.append(session.counters().statements - before)
         self.assertEqual({counts[0]}, set(counts))
 
     def test_record_report_with_too_many_initiators_is_stored_without_connector(self):
-        db.create(HOST, KEY)
+        agent_store.create(HOST, KEY)
         connector = {"host": HOST, "wwpns": [f"{number:016x}" for number in range(17)]}
-        db.record_report(HOST, {**SAID, "connector": connector})
-        self.assertIn("reports 17 initiators, and may report 16", db.get(HOST)["error"])
-        self.assertIsNone(db.get(HOST)["connector"])
+        agent_store.record_report(HOST, {**SAID, "connector": connector})
+        self.assertIn("reports 17 initiators, and may report 16", agent_store.get(HOST)["error"])
+        self.assertIsNone(agent_store.get(HOST)["connector"])
 
     def report_ports(self, numbers):
         connector = {"host": HOST, "wwpns": [f"{number:016x}" for number in numbers]}
-        db.record_report(HOST, {**SAID, "connector": connector})
+        agent_store.record_report(HOST, {**SAID, "connector": connector})
         identities = session.fetch_all(sa.select(models.host_identities.c.identifier))
         return {int(row["identifier"].removeprefix("fc:"), 16) for row in identities}
 
     def test_record_report_keeps_no_initiators_of_former_reports(self):
-        db.create(HOST, KEY)
+        agent_store.create(HOST, KEY)
         for begin in (0, 100, 200):
             ports = {*range(begin, begin + 16)}
             self.assertEqual(ports, self.report_ports(ports))
 
     def test_record_report_keeps_former_initiators_that_are_used_or_of_a_closed_host(self):
-        db.create(HOST, KEY)
+        agent_store.create(HOST, KEY)
         self.assertEqual({1, 2}, self.report_ports({1, 2}))
         connector = {"host": HOST, "wwpns": [f"{1:016x}"]}
         volume = db_rows.add_volume()["id"]
@@ -154,7 +157,7 @@ class AgentsTest(databases.DatabaseCase):
         host_fences.fence(HOST, "dead", None)
         self.assertEqual({1, 3, 4}, self.report_ports({4}))
         self.assertEqual({1, 3, 4}, self.report_ports({*range(10, 24)}))
-        self.assertRegex(db.get(HOST)["error"], "14 initiators beside 3 .* may have 16")
+        self.assertRegex(agent_store.get(HOST)["error"], "14 initiators beside 3 .* may have 16")
 
     def test_record_report_takes_initiator_in_use_that_a_user_named_only_as_the_first_one(self):
         own, used = ({"host": HOST, "initiator": f"iqn.{name}"} for name in ("own", "used"))
@@ -163,65 +166,64 @@ class AgentsTest(databases.DatabaseCase):
             volume, "attached", host="metal-1", connector={**used, "host": "metal-1"}
         )
         host_identities.admit(row | {"by_service": None, "agent": None})
-        db.create(HOST, KEY)
-        db.record_report(HOST, {**SAID, "connector": own})
-        db.record_report(HOST, {**SAID, "connector": used})
-        self.assertIn("iqn.used belongs to host metal-1", db.get(HOST)["error"])
+        agent_store.create(HOST, KEY)
+        agent_store.record_report(HOST, {**SAID, "connector": own})
+        agent_store.record_report(HOST, {**SAID, "connector": used})
+        self.assertIn("iqn.used belongs to host metal-1", agent_store.get(HOST)["error"])
         host_fences.fence(HOST, "lease", None)
         self.assertEqual([], host_fences.list_to_fence([HOST]))
-        db.create("metal-2", KEY)
-        db.record_report("metal-2", {**SAID, "connector": used})
-        self.assertIsNone(db.get("metal-2")["error"])
+        agent_store.create("metal-2", KEY)
+        agent_store.record_report("metal-2", {**SAID, "connector": used})
+        self.assertIsNone(agent_store.get("metal-2")["error"])
 
     def test_record_report_of_host_with_assigned_initiators_must_have_those(self):
-        db.create(HOST, KEY)
+        agent_store.create(HOST, KEY)
         own = HostIdentity(HOST, frozenset({"iscsi:iqn.own"}))
         host_identities.claim(own, host_identities.Source.ADMIN)
         for initiator, stored in (("iqn.of-another", None), ("iqn.own", "iqn.own")):
             connector = {"host": HOST, "initiator": initiator}
-            db.record_report(HOST, {**SAID, "connector": connector})
-            row = db.get(HOST)
+            agent_store.record_report(HOST, {**SAID, "connector": connector})
+            row = agent_store.get(HOST)
             self.assertEqual(stored, (row["connector"] or {}).get("initiator"))
         self.assertIsNone(row["error"])
 
     def test_record_report_with_initiator_of_attachment_at_other_host_is_refused(self):
-        db.create("compute-2", KEY)
+        agent_store.create("compute-2", KEY)
         connector = {"host": HOST, "initiator": "iqn.a"}
         attachment = db_rows.add_attachment(
             db_rows.add_volume()["id"], "attached", agent=HOST, host=HOST, connector=connector
         )
         host_identities.admit(attachment | {"by_service": None})
         report = {**SAID, "connector": {"host": "compute-2", "initiator": "iqn.a"}}
-        db.record_report("compute-2", report)
-        self.assertIn(HOST, db.get("compute-2")["error"])
+        agent_store.record_report("compute-2", report)
+        self.assertIn(HOST, agent_store.get("compute-2")["error"])
         db_rows.remove_attachment(attachment["id"])
-        db.record_report("compute-2", report)
-        self.assertEqual((None, "iqn.a"), (
-            db.get("compute-2")["error"], db.get("compute-2")["connector"]["initiator"]
-        ))  # fmt: skip
+        agent_store.record_report("compute-2", report)
+        stored = agent_store.get("compute-2")
+        self.assertEqual((None, "iqn.a"), (stored["error"], stored["connector"]["initiator"]))
 
     def test_record_report_truncates_long_error(self):
-        db.create(HOST, KEY)
-        db.record_report(HOST, {**SAID, "connector": None, "error": "no iscsiadm " * 500})
-        known = db.get(HOST)
+        agent_store.create(HOST, KEY)
+        agent_store.record_report(HOST, {**SAID, "connector": None, "error": "no iscsiadm " * 500})
+        known = agent_store.get(HOST)
         self.assertIsNone(known["connector"])
         self.assertTrue(known["error"].startswith("no iscsiadm"))
         self.assertLessEqual(len(known["error"]), models.ERROR_LENGTH)
 
     def test_alive_from_first_report_until_down_time(self):
-        db.create(HOST, KEY)
-        self.assertFalse(db.get(HOST)["alive"])
-        db.record_report(HOST, SAID)
-        self.assertTrue(db.get(HOST)["alive"])
+        agent_store.create(HOST, KEY)
+        self.assertFalse(agent_store.get(HOST)["alive"])
+        agent_store.record_report(HOST, SAID)
+        self.assertTrue(agent_store.get(HOST)["alive"])
         long_ago = models.now() - datetime.timedelta(seconds=CONF.agent.down_time + 1)
         with session.writer() as connection:
             connection.execute(models.agents.update().values(seen_at=long_ago))
-        self.assertFalse(db.get(HOST)["alive"])
+        self.assertFalse(agent_store.get(HOST)["alive"])
 
     def test_list_all_sorts_by_host(self):
         for host in ("b", "c", "a"):
-            db.create(host, KEY)
-        self.assertEqual(["a", "b", "c"], [row["host"] for row in db.list_all()])
+            agent_store.create(host, KEY)
+        self.assertEqual(["a", "b", "c"], [row["host"] for row in agent_store.list_all()])
 
 
 class ListAssignedTest(databases.DatabaseCase):
@@ -237,24 +239,24 @@ class ListAssignedTest(databases.DatabaseCase):
         states += ("disconnecting", "connect_failed", "connect_unknown", "disconnect_failed")
         made = {state: self.add(state) for state in states}
         expected = [made["connected"], made["attached"], made["withdrawing"]]
-        self.assertEqual(expected, [row["id"] for row in db.list_assigned(HOST)])
+        self.assertEqual(expected, [row["id"] for row in agent_store.list_assigned(HOST)])
 
     def test_list_assigned_leaves_other_hosts_and_states_out(self):
         self.add("attached", agent="compute-2")
         self.add("attached", agent=None)
-        self.assertEqual([], db.list_assigned(HOST))
+        self.assertEqual([], agent_store.list_assigned(HOST))
 
     def test_list_assigned_by_id_returns_one(self):
         attachment_id, theirs = self.add("connected"), self.add("connected", agent="compute-2")
         self.add("connected")
         self.assertEqual(
-            [attachment_id], [row["id"] for row in db.list_assigned(HOST, attachment_id)]
+            [attachment_id], [row["id"] for row in agent_store.list_assigned(HOST, attachment_id)]
         )
-        self.assertEqual([], db.list_assigned(HOST, theirs))
+        self.assertEqual([], agent_store.list_assigned(HOST, theirs))
 
     def test_list_assigned_includes_volume_columns(self):
         self.add("connected")
-        (row,) = db.list_assigned(HOST)
+        (row,) = agent_store.list_assigned(HOST)
         names = ("volume_size_gib", "volume_shared_targets", "volume_host")
         self.assertEqual((3, True, "here@fake#pool"), tuple(row[name] for name in names))
 
@@ -270,7 +272,7 @@ class DeleteTest(databases.DatabaseCase):
         fake_agent.report_agent(AGENT_REMOVAL_HOST)
 
     def known(self):
-        return [row["host"] for row in db.list_all()]
+        return [row["host"] for row in agent_store.list_all()]
 
     def attachments(self, count, agent=AGENT_REMOVAL_HOST):
         volume = db_rows.add_volume(multiattach=True)["id"]
@@ -282,7 +284,7 @@ class DeleteTest(databases.DatabaseCase):
         fake_agent.report_agent("node-2")
         self.attachments(1, "node-2")
         self.attachments(1, None)
-        db.delete(AGENT_REMOVAL_HOST)
+        agent_store.delete(AGENT_REMOVAL_HOST)
         self.assertEqual(["node-2"], self.known())
 
     def test_delete_host_with_attachments_names_them_in_conflict(self):
@@ -290,32 +292,32 @@ class DeleteTest(databases.DatabaseCase):
         with self.assertRaisesRegex(
             exception.Conflict, f"2 attachments: {attachment[0]}, {attachment[1]}."
         ):
-            db.delete(AGENT_REMOVAL_HOST)
+            agent_store.delete(AGENT_REMOVAL_HOST)
         attachment += self.attachments(10)
         with self.assertRaisesRegex(exception.Conflict, f"{attachment[9]} and 2 more"):
-            db.delete(AGENT_REMOVAL_HOST)
+            agent_store.delete(AGENT_REMOVAL_HOST)
         self.assertEqual([AGENT_REMOVAL_HOST], self.known())
-        self.assertEqual(attachment, db.list_attachment_ids(AGENT_REMOVAL_HOST))
+        self.assertEqual(attachment, agent_store.list_attachment_ids(AGENT_REMOVAL_HOST))
 
     def test_force_delete_ignores_attachments(self):
         self.attachments(1)
-        db.force_delete(AGENT_REMOVAL_HOST)
+        agent_store.force_delete(AGENT_REMOVAL_HOST)
         self.assertEqual([], self.known())
 
     def test_delete_unknown_host_raises_not_found(self):
-        for remove in (db.delete, db.force_delete):
+        for remove in (agent_store.delete, agent_store.force_delete):
             self.attachments(1, "node-2")
             with self.assertRaises(exception.AgentNotFound):
                 remove("node-2")
 
     def reserve(self):
         volume = db_rows.add_volume()["id"]
-        return attachments.reserve(
+        return attachment_store.reserve(
             volume, {"project_id": db_rows.PROJECT, "agent": AGENT_REMOVAL_HOST}
         )
 
     def test_deleted_host_gets_no_attachment(self):
-        db.delete(AGENT_REMOVAL_HOST)
+        agent_store.delete(AGENT_REMOVAL_HOST)
         with self.assertRaises(exception.AgentNotFound):
             self.reserve()
         self.assertEqual([], db_rows.list_attachments())
@@ -326,7 +328,7 @@ class DeleteTest(databases.DatabaseCase):
 
         def remove():
             try:
-                db.delete(AGENT_REMOVAL_HOST)
+                agent_store.delete(AGENT_REMOVAL_HOST)
             except exception.Conflict as error:
                 refused.append(error)
 

@@ -3,8 +3,8 @@
 
 from attachd import exception
 from attachd.db import quotas
-from attachd.db.types import store as types
-from attachd.db.volumes import updates as volume_updates
+from attachd.db.types import type_store
+from attachd.db.volumes import volume_updates
 from attachd.tests.fixtures import databases, db_rows
 
 SEVERAL = {"multiattach": "<is> True"}
@@ -59,8 +59,8 @@ class SharedTargetsTest(databases.DatabaseCase):
 class RetypeTest(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        self.old = types.create({"name": "old"})["id"]
-        self.new = types.create({"name": "new", "extra_specs": SEVERAL})["id"]
+        self.old = type_store.create({"name": "old"})["id"]
+        self.new = type_store.create({"name": "new", "extra_specs": SEVERAL})["id"]
         self.volume_id = self.add()
 
     def add(self, state="ready", **values):
@@ -109,13 +109,13 @@ class RetypeTest(databases.DatabaseCase):
     def test_retype_of_deleted_volume_or_type_raises_not_found(self):
         with self.assertRaises(exception.VolumeNotFound):
             self.retype("gone")
-        types.delete(self.new)
+        type_store.delete(self.new)
         with self.assertRaises(exception.VolumeTypeNotFound):
             self.retype(self.volume_id)
         self.assertEqual((self.old, False), self.kept(self.volume_id))
 
     def test_retype_to_changed_type_is_refused(self):
-        types.merge_specs(self.new, {"mode": "RO"})
+        type_store.merge_specs(self.new, {"mode": "RO"})
         with self.assertRaisesRegex(exception.Conflict, f"{self.new} has been changed .* again"):
             self.retype(self.volume_id)
         self.assertEqual((self.old, False), self.kept(self.volume_id))

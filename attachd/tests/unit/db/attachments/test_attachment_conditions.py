@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The condition of an attachment is stored once, and only if the attachment is the same."""
 
-from attachd.db.attachments import conditions, events
+from attachd.db.attachments import attachment_conditions, events
 from attachd.tests.fixtures import backends, db_rows
 
 
@@ -12,11 +12,11 @@ class RecordTest(backends.BackendCase):
         self.attachment = db_rows.add_attachment(self.volume, "attached", agent="h1")["id"]
 
     def read(self):
-        (row,) = conditions.list_attached(backends.HOST)
+        (row,) = attachment_conditions.list_attached(backends.HOST)
         return row
 
     def condition(self, state):
-        return {**conditions.NOT_OBSERVED, "state": state, "changed_at": "now"}
+        return {**attachment_conditions.NOT_OBSERVED, "state": state, "changed_at": "now"}
 
     def stored(self):
         row = db_rows.get_attachment(self.attachment)
@@ -30,8 +30,8 @@ class RecordTest(backends.BackendCase):
         ]
 
     def test_condition_of_another_state_is_stored_with_an_event(self):
-        self.assertFalse(conditions.record(self.read(), self.condition("ok")))
-        self.assertTrue(conditions.record(self.read(), self.condition("failed")))
+        self.assertFalse(attachment_conditions.record(self.read(), self.condition("ok")))
+        self.assertTrue(attachment_conditions.record(self.read(), self.condition("failed")))
         self.assertEqual(("failed", self.condition("failed")), self.stored())
         (said,) = self.events()
         self.assertEqual(("failed", "ok"), (said["state"], said["former_state"]))
@@ -39,7 +39,7 @@ class RecordTest(backends.BackendCase):
     def test_same_observation_of_several_processes_is_stored_once(self):
         for state in ("failed", "ok"):
             rows = [self.read() for _process in range(3)]
-            stored = [conditions.record(row, self.condition(state)) for row in rows]
+            stored = [attachment_conditions.record(row, self.condition(state)) for row in rows]
             self.assertEqual([True, False, False], stored)
         self.assertEqual(["failed", "ok"], [said["state"] for said in self.events()])
 
@@ -47,25 +47,25 @@ class RecordTest(backends.BackendCase):
         before = self.read()
         for change in ({"generation": before["generation"] + 1}, {"state": "withdrawing"}):
             db_rows.change_attachment(self.attachment, **change)
-            self.assertFalse(conditions.record(before, self.condition("failed")))
+            self.assertFalse(attachment_conditions.record(before, self.condition("failed")))
             self.assertEqual((None, None), self.stored())
 
     def test_list_of_attachments_has_those_that_were_observed(self):
         other = db_rows.add_attachment(self.volume, "attached")["id"]
         condition = self.condition("ok")
-        conditions.record(self.read_of(self.attachment), condition)
-        found = conditions.list_of_attachments([self.attachment, other, "none"])
+        attachment_conditions.record(self.read_of(self.attachment), condition)
+        found = attachment_conditions.list_of_attachments([self.attachment, other, "none"])
         self.assertEqual({self.attachment: condition, other: None}, found)
 
     def read_of(self, attachment_id):
-        rows = conditions.list_attached(backends.HOST)
+        rows = attachment_conditions.list_attached(backends.HOST)
         return next(row for row in rows if row["id"] == attachment_id)
 
     def test_volume_of_row_is_what_drivers_get(self):
-        volume = conditions.volume_of(self.read())
+        volume = attachment_conditions.volume_of(self.read())
         known = db_rows.get_volume(self.volume)
         for name in ("id", "size_gib", "name", "project_id", "host", "provider", "multiattach"):
             self.assertEqual(known[name], volume[name], name)
 
     def test_list_attached_has_only_those_of_the_backend(self):
-        self.assertEqual([], conditions.list_attached("here@other"))
+        self.assertEqual([], attachment_conditions.list_attached("here@other"))

@@ -309,7 +309,7 @@ def transition(
 
     :param volume_lease: other changes of the volume's row, see volume_leases.acquire(); None:
         there is no lease
-    :raises: as store.transition()
+    :raises: as attachment_store.transition()
     """
     others = [row for row in rows if row is not current]
     if volume["state"] in states.BEING_REMOVED and current["state"] in states.INACTIVE:
