@@ -116,7 +116,8 @@ class Backend:
         With a driver that grants in parallel, others who do the same with attachments of other
         hosts have access as well.
 
-        :raises: as attachment_store.transition(), and Unavailable: other operations hold the volume for too long
+        :raises: as attachment_store.transition(), and Unavailable: other operations hold the
+            volume for too long
         """
         volume_lease = functools.partial(self.volume_lease, begin.volume_id)
         if self.driver.PARALLEL_GRANTS:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The statements of attaching and detaching; executed by attachment_store.py, attachment_rows.py and legacy.py.
+"""The statements of attaching and detaching; executed by attachment_store.py, attachment_rows.py
+and legacy.py.
 
 They are built once, and most are compiled once: SQLAlchemy spends more on building a statement
 than on executing it. Values for ``match_id`` and the like are passed at execution, with the

@@ -14,7 +14,7 @@ from unittest import mock
 
 from attachd import context, exception, objects
 from attachd.manager.endpoint import Endpoint
-from attachd.objects import Attachment, Volume
+from attachd.objects import Attachment, Volume, serializer
 from attachd.rpc import manager_api
 from attachd.rpc.versions import IntroducedIn
 from attachd.tests.fixtures import rpc_clients
@@ -173,7 +173,7 @@ class ContractsTest(_Case):
             )
             raised = {"1.0": {"Attachment": "1.0", "Volume": "1.0"}}
             raised[self.version] = dict(objects.newest_manifest())
-            self.enterContext(mock.patch.object(objects, "_RAISED", raised))
+            self.enterContext(mock.patch.object(serializer, "_RAISED", raised))
 
     def test_message_to_older_manager_is_understood_or_refused(self):
         for version in self.history:

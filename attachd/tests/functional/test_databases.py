@@ -23,9 +23,9 @@ from attachd.tests import concurrency
 from attachd.tests.fixtures import databases, db_rows
 from attachd.tests.selection import full_only
 from attachd.tests.unit import db as db_tests
-from attachd.tests.unit import test_objects_stored
 from attachd.tests.unit.db import test_migration, test_quotas
 from attachd.tests.unit.db.engine import test_compiled
+from attachd.tests.unit.objects import test_attachment, test_volume
 from attachd.tests.wait import wait_until
 
 ENDING = {
@@ -50,7 +50,8 @@ NOT_REPEATED = (test_migration.StepsTest, test_migration.UpgradeTest, test_quota
 def _unit_tests() -> Iterator[type[unittest.TestCase]]:
     """Find the classes of unit tests that take a database from ``kind``."""
     found = pkgutil.walk_packages(db_tests.__path__, f"{db_tests.__name__}.")
-    for module in (*(importlib.import_module(info.name) for info in found), test_objects_stored):
+    of_tables = (importlib.import_module(info.name) for info in found)
+    for module in (*of_tables, test_attachment, test_volume):
         for case in vars(module).values():
             if (
                 isinstance(case, type)

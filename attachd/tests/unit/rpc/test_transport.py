@@ -19,6 +19,7 @@ from oslo_versionedobjects import fields, fixture
 from attachd import exception, objects
 from attachd.conf import CONF
 from attachd.context import RequestContext
+from attachd.objects import serializer
 from attachd.rpc import transport
 from attachd.tests.fixtures import conf_fixture, rpc_clients
 from attachd.tests.wait import TIMEOUT
@@ -70,7 +71,7 @@ class DispatcherTest(unittest.TestCase):
         registry.setUp()
         self.addCleanup(registry.cleanUp)
         raised = {"1.0": {"Disk": "1.0"}, "1.3": {"Disk": "1.1"}, "1.4": {"Disk": "1.2"}}
-        self.enterContext(mock.patch.object(objects, "_RAISED", raised))
+        self.enterContext(mock.patch.object(serializer, "_RAISED", raised))
 
         @objects.Registry.register
         class Disk(objects.AttachdObject):

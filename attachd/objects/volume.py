@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A volume, as the API loads it and the manager works on it."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from oslo_versionedobjects import fields
+
+from attachd import states
+from attachd.context import RequestContext
+from attachd.db.attachments.connect_rules import READONLY
+from attachd.db.idempotency_keys import IdempotencyClaim
+from attachd.db.volumes import volume_store
+from attachd.objects.base import AttachdObject, JsonField, Registry, scope
+
+
+@Registry.register
+class Volume(AttachdObject):
+    """A disk of some size at some backend.
+
+    ``size_gib`` is in GiB, ``host`` is ``host@backend#pool``, times are UTC without a zone.
+    """
+
+    # 1.0: Initial version
+    VERSION = "1.0"
+
+    fields = {
+        "id": fields.StringField(),
+        "project_id": fields.StringField(),
+        "user_id": fields.StringField(nullable=True),
+        "name": fields.StringField(nullable=True),
+        "description": fields.StringField(nullable=True),
+        "size_gib": fields.IntegerField(),
+        "state": fields.StringField(),
+        "status": fields.StringField(),
+        "attach_status": fields.StringField(),
+        "multiattach": fields.BooleanField(),
+        "shared_targets": fields.BooleanField(nullable=True),
+        "bootable": fields.BooleanField(),
+        "volume_type_id": fields.StringField(nullable=True),
+        "volume_type_name": fields.StringField(nullable=True),
+        "availability_zone": fields.StringField(nullable=True),
+        "host": fields.StringField(nullable=True),
+        "source_volid": fields.StringField(nullable=True),
+        "metadata": JsonField(),
+        "admin_metadata": JsonField(),
+        "error": fields.StringField(nullable=True),
+        "launched_at": fields.DateTimeField(nullable=True, tzinfo_aware=False),
+        "created_at": fields.DateTimeField(tzinfo_aware=False),
+        "updated_at": fields.DateTimeField(nullable=True, tzinfo_aware=False),
+    }
+
+    @classmethod
+    def get(cls, context: RequestContext, volume_id: str) -> "Volume":
+        """Load one volume of the caller's project; raises VolumeNotFound."""
+        return cls.from_row(context, volume_store.get(volume_id, scope(context)))
+
+    @classmethod
+    def create(
+        cls,
+        context: RequestContext,
+        values: Mapping[str, Any],
+        idempotency_claim: IdempotencyClaim | None = None,
+    ) -> "Volume":
+        """Store a volume that the backend ``values["host"]`` has yet to create.
+
+        :param idempotency_claim: of the key of the request
+        """
+        metadata = values.get("metadata", {})
+        if idempotency_claim is None:
+            row = volume_store.create(values, metadata)
+        else:
+            row = volume_store.create(
+                {**values, "id": idempotency_claim.resource_id}, metadata, idempotency_claim.note
+            )
+        return cls.from_row(context, row)
+
+    @property
+    def backend(self) -> str:
+        """The RPC server that serves this volume: ``host@backend``."""
+        return backend_of(self.host)
+
+    @property
+    def readonly(self) -> bool:
+        """Whether hosts may only read it."""
+        return bool(self.admin_metadata.get(READONLY) == "True")
+
+    def fire(self, event: states.Event, **values: Any) -> None:
+        """Apply one transition of the state table, and store ``values``."""
+        self._follow(volume_store.transition(self.id, event, values), values)
+
+    def extend(self, size_gib: int) -> None:
+        """Apply the transition to extending; raises QuotaExceeded."""
+        self._follow(volume_store.extend(self.id, self.project_id, size_gib))
+
+    def _follow(self, row: Mapping[str, Any], values: Iterable[str] = ()) -> None:
+        for name in ("state", "status", "attach_status", *values):
+            if name in self.fields:
+                setattr(self, name, row[name])
+
+
+def backend_of(host: str | None) -> str:
+    """Return the backend of a volume's host: ``host@backend#pool`` without ``#pool``."""
+    return (host or "").partition("#")[0]
