@@ -42,7 +42,7 @@ class Broker:
         if self.events:
             self.events.pop(0)(self)
             return
-        threading.Event().wait(0.01)
+        threading.Event().wait(0.01)  # as a socket that times out
         raise TimeoutError(timeout)
 
     def heartbeat_check(self, rate):
