@@ -14,6 +14,7 @@ import functools
 import importlib
 import inspect
 import io
+import json
 from pathlib import Path
 import re
 import subprocess
@@ -21,6 +22,7 @@ import sys
 import textwrap
 import tokenize
 from types import ModuleType
+from typing import NamedTuple
 
 TOP = Path(__file__).resolve().parent.parent
 PACKAGE = TOP / "attachd"
@@ -41,20 +43,26 @@ ACCESSORS = frozenset({"getattr", "setattr", "hasattr", "delattr"})
 
 WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
 
-# Runs in an environment that has the tests' libraries; prints one file a line.
+# Runs in an environment that has the tests' libraries; prints JSON.
 _REQUEST = """
-import sys, threading, unittest
-from attachd.api import policy
+import json, sys, threading, unittest
+from attachd.api import policy_rules
 from attachd.tests.fixtures import db_rows, wsgi_api
 case = unittest.TestCase()
 # On a slow machine the request would be the one that looks for changes of the policy files.
-policy._CHECK_INTERVAL = 3600.0
+policy_rules._CHECK_INTERVAL = 3600.0
 api = wsgi_api.use(case)
 volume = db_rows.add_volume()["id"]
 connector = {"host": "node", "initiator": "iqn.2026-01.org.example:node", "ip": "127.0.0.1"}
-files = set()
+entered, moves = set(), [0]
 def trace(frame, event, _argument):
-    files.add(frame.f_code.co_filename)
+    if event != "call":
+        return
+    code, caller = frame.f_code, frame.f_back
+    last = max(line for _start, _end, line in code.co_lines() if line)
+    entered.add((code.co_filename, code.co_firstlineno, last, code.co_qualname))
+    if caller is not None and "attachd/" in code.co_filename:
+        moves[0] += caller.f_code.co_filename != code.co_filename
 threading.setprofile(trace)
 sys.setprofile(trace)
 body = {"attachment": {"volume_uuid": volume, "connector": connector}}
@@ -63,7 +71,7 @@ sys.setprofile(None)
 threading.setprofile(None)
 assert answer.status == 200, answer.raw
 case.doCleanups()
-print("\\n".join(sorted(files)))
+print(json.dumps({"entered": sorted(entered), "moves": moves[0]}))
 """
 
 
@@ -95,10 +103,26 @@ def layer_count() -> int:
     return len(layers.strip().splitlines())
 
 
-def request_files() -> list[str]:
-    """Return the files of attachd that POST /attachments with a connector enters at run time.
+class EnteredFunction(NamedTuple):
+    """A function of attachd that a request enters at run time."""
 
-    The API, the RPC transport and the manager run in one process, without a web server.
+    path: Path
+    first: int
+    last: int
+    name: str
+
+    @property
+    def lines(self) -> int:
+        """How many lines it has."""
+        return self.last - self.first + 1
+
+
+@functools.cache
+def traced_request() -> tuple[list[EnteredFunction], int]:
+    """Trace POST /attachments with a connector: the functions it enters, and moves between files.
+
+    The API, the RPC transport and the manager run in one process, without a web server.  A move is
+    a call of one of them from another file.
     """
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", _REQUEST],
@@ -109,11 +133,28 @@ def request_files() -> list[str]:
     )
     if done.returncode:
         sys.exit(f"The request could not be traced:\n{done.stderr}")
-    files = (Path(line) for line in done.stdout.splitlines())
+    traced = json.loads(done.stdout)
+    functions = [
+        EnteredFunction(Path(path), first, last, name)
+        for path, first, last, name in traced["entered"]
+        if PACKAGE in Path(path).parents
+        and TESTS not in Path(path).parents
+        and not name.endswith(">")  # lambdas and comprehensions are lines of their functions
+    ]
+    return functions, traced["moves"]
+
+
+def request_files() -> list[str]:
+    """Return the files of attachd that the request enters, and the length of each."""
+    files = sorted({function.path for function in traced_request()[0]})
+    return [f"{path.relative_to(TOP)}: {line_count(path)}" for path in files]
+
+
+def request_functions() -> list[str]:
+    """Return the functions of attachd that the request enters, and the lines of each."""
     return [
-        f"{path.relative_to(TOP)}: {line_count(path)}"
-        for path in files
-        if PACKAGE in path.parents and TESTS not in path.parents
+        f"{entered.path.relative_to(TOP)}:{entered.first}: {entered.name} {entered.lines}"
+        for entered in traced_request()[0]
     ]
 
 
@@ -290,9 +331,12 @@ def figures() -> Iterator[tuple[str, str]]:
     yield "layers", f"{layer_count()}"
     small = len(small_modules())
     yield f"modules under {SMALL_MODULE} lines", f"{small} ({100 * small / len(modules):.0f} %)"
-    request = request_files()
-    lines = sum(int(line.rpartition(" ")[2]) for line in request)
-    yield "files entered by POST with a connector", f"{len(request)} ({lines} lines)"
+    yield "test lines", f"{sum(map(line_count, TESTS.rglob('*.py')))}"
+    entered, moves = traced_request()
+    lines = sum(function.lines for function in entered)
+    yield "functions entered by POST with a connector", f"{len(entered)} ({lines} lines)"
+    yield "files entered by it", f"{len(request_files())}"
+    yield "moves between files", f"{moves}"
     yield "private names of libraries", f"{len(private_names())}"
     yield "pronouns in 1,000 words of code", f"{pronoun_rate(_texts_of_code):.2f}"
     yield "pronouns in 1,000 words of documents", f"{pronoun_rate(_texts_of_documents):.2f}"
@@ -304,6 +348,7 @@ LISTS = {
     "private": private_names,
     "pronouns": pronouns,
     "request": request_files,
+    "functions": request_functions,
     "small": small_modules,
 }
 

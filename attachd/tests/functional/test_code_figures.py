@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The limits of what tools/code_figures.py measures: files of one request, private names.
+"""The limits of what tools/code_figures.py measures: functions of one request, private names.
 
 The limits of sizes are in unit/test_house.py.
 """
@@ -10,21 +10,22 @@ from attachd.tests.fixtures import requirements
 from attachd.tests.selection import full_only
 from attachd.tests.unit import test_private_names
 
-MAX_REQUEST_FILES = 54
-"""How many files a reader may have to know to follow an attach from the API to the backend."""
+MAX_REQUEST_FUNCTIONS = 390
+MAX_REQUEST_LINES = 3900
+"""How much a reader may have to read to follow an attach from the API to the backend."""
 
 
-# Other threads of the process may enter a file while the request is traced.
+# Other threads of the process may enter a function while the request is traced.
 @full_only("clients")
-class RequestFilesTest(unittest.TestCase):
+class RequestTest(unittest.TestCase):
     maxDiff = None
 
-    def test_attach_with_connector_enters_limited_number_of_files(self):
-        files = requirements.import_tool(self, "code_figures").request_files()
-        names = {line.partition(":")[0] for line in files}
-        steps = {"api/attachments/handlers.py", "manager/attach.py", "drivers/fake.py"}
-        self.assertLessEqual({f"attachd/{step}" for step in steps}, names)
-        self.assertLessEqual(len(files), MAX_REQUEST_FILES, "\n".join(files))
+    def test_attach_with_connector_enters_limited_number_of_functions(self):
+        functions, _moves = requirements.import_tool(self, "code_figures").traced_request()
+        names = {function.name for function in functions}
+        self.assertLessEqual({"get_or_create", "run_attach_flow", "FakeDriver.grant"}, names)
+        self.assertLessEqual(len(functions), MAX_REQUEST_FUNCTIONS)
+        self.assertLessEqual(sum(entered.lines for entered in functions), MAX_REQUEST_LINES)
 
 
 @full_only("clients")
