@@ -15,7 +15,7 @@ MESSAGES = {
     "report": {"report": {"error": None}},
     "desired_state": {"attachment_id": "a"},
     "connected": {"attachment_id": "a", "generation": 2, "device": "/dev/sdb"},
-    "connect_failed": {"attachment_id": "a", "generation": 2, "error": "no session"},
+    "failed": {"attachment_id": "a", "generation": 2, "error": "no session"},
     "disconnected": {"attachment_id": "a", "generation": 2},
     "detach_refused": {"attachment_id": "a", "generation": 2, "error": "mounted"},
 }
