@@ -8,8 +8,8 @@ The devices are buffered.  With direct I/O over a FUSE file the loop driver of L
 writes of more than one page.  The price: the host caches what it has read, and may not see what
 another host writes to the same volume meanwhile.
 
-drivers/loop.py differs: it checks a fence before each step, while the commands of this module
-outlive a killed process and keep its lock.
+drivers/loop.py differs: it checks the ownership before each step, while the commands of this
+module outlive a killed process and keep its lock.
 """
 
 import contextlib
