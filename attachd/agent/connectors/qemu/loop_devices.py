@@ -20,7 +20,7 @@ import time
 
 from attachd import exception
 from attachd.agent.mount import open_handles
-from attachd.linux import block_device, commands, confined, device_nodes, loops
+from attachd.linux import commands, confined, device_nodes, loops
 
 DETACH_TIMEOUT = 10.0
 
@@ -114,11 +114,6 @@ def detach(image: Path, *, lock: int) -> None:
                 "its last user: end that, then detach again."
             )
         time.sleep(_POLL_INTERVAL)
-    for loop in loops:
-        # One whose writers were stopped would be read-only for its next user.
-        with contextlib.suppress(exception.HostError):
-            if block_device.is_read_only(loop.path):
-                commands.run("blockdev", "--setrw", loop.path, pass_fds=[lock])
 
 
 def _clear(loop: LoopDevice, image: Path, lock: int) -> None:

@@ -133,7 +133,9 @@ class DeviceTest(DeviceCase):
         self.connector.stop_writers(self.info, OPTIONS, None)
         self.disconnect(device)
         self.assertEqual(b"soon" * 128, read_at(self.file, 0, 512))
+        device = self.connector.connect(self.info, OPTIONS)
         self.assertFalse(block_device.is_read_only(device.path))
+        self.disconnect(device)
 
     def test_connect_to_revoked_file_is_refused(self):
         self.file.unlink()
