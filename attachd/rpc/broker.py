@@ -94,7 +94,7 @@ def connect(url: messaging.TransportURL, purpose: str, heartbeat: float = 0) -> 
     """Return a new connection, which is open.
 
     :param purpose: a word for the list of connections of the broker
-    :param heartbeat: seconds between two signs of life; 0: the caller sends none
+    :param heartbeat: seconds between two heartbeats; 0: the caller sends none
     :raises MessageDeliveryFailure: the message queue cannot be reached
     """
     received.limit()

@@ -239,7 +239,7 @@ class CallServer(ReceivingServer):
 
 
 def place_of(message: Any) -> tuple[str, str]:
-    """Return the host, whatever the message says, as its share and as what it works on."""
+    """Return the host, not what the message says, as its share and as what it works on."""
     share = getattr(message, "share", None)
     return place_of_message(message) if share is None else (share, f"host {share}")
 
