@@ -207,11 +207,11 @@ def show_accepted(ctx: RequestContext, attachment: Attachment) -> dict[str, Deta
 def _show(
     visibility: SecretVisibility, ctx: RequestContext, row: AttachmentRow, full: Detail
 ) -> dict[str, Detail]:
-    (full,) = _with_ext_fields(ctx, [row], [_redacted(visibility, row, full)])
+    (full,) = _with_attachd_fields(ctx, [row], [_redacted(visibility, row, full)])
     return {"attachment": full}
 
 
-def _with_ext_fields(
+def _with_attachd_fields(
     ctx: RequestContext, rows: Sequence[AttachmentRow], details: Sequence[Detail]
 ) -> Sequence[Detail]:
     if ctx.attachd_version is None:
@@ -342,7 +342,7 @@ def list_details(
     """Return a list in full, with secrets where the caller may see them."""
     visibility = SecretVisibility(ctx, *AGAIN)
     details = [_redacted(visibility, row, _readable_detail(row)) for row in rows]
-    return {"attachments": _with_ext_fields(ctx, rows, details)}
+    return {"attachments": _with_attachd_fields(ctx, rows, details)}
 
 
 _SUMMARY = ("id", "state", "instance_uuid", "volume_id")

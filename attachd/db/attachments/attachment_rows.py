@@ -432,7 +432,7 @@ def compare_and_swap(
     generation: int | None,
     statement: CompiledStatement | None = None,
 ) -> AttachmentState | None:
-    """Move a row along one transition by compare-and-swap, update ``row``, and record an event.
+    """Take a row through a transition by compare-and-swap, update ``row``, and record an event.
 
     :param row: at least the columns that :func:`events.record` needs; where its state is not
         known, an event is recorded in any case
