@@ -81,6 +81,14 @@ class LvmDriver(
             "volume. Without the file a host is who it claims to be. It needs a kernel with "
             "NVME_TARGET_AUTH, and counts for all backends of the machine.",
         ),
+        cfg.BoolOpt(
+            "lvm_immediate_data",
+            default=False,
+            help="With lvm_target lio, let hosts send the data of small writes with the command, "
+            "which saves a round trip. A host that speaks iSCSI itself can then stop the targets "
+            "of this machine until it is started again (Linux 6.1): do it only where tenants "
+            "have no access to the network of the portals.",
+        ),
         cfg.StrOpt(
             "lvm_wipe",
             default="none",
@@ -105,6 +113,7 @@ class LvmDriver(
         kind = _TARGETS[self.options.lvm_target]
         self.target: Target = kind(configfs.Tree(configfs.ROOT), name)
         self.target.host_keys = HostKeys(self.options.lvm_host_keys)
+        self.target.immediate_data = self.options.lvm_immediate_data
         self.promises = self.target.promises
 
     def setup(self) -> None:

@@ -43,11 +43,12 @@ _RESERVATION = re.compile(r"(?P<kind>SPC-[23] Reservation): .*Initiator: (?P<ini
 _TYPE: Final = "SPC-3 Reservation Type: "
 _ENDPOINT = re.compile(r"Target Node Endpoint: (\S+)")
 
-_ATTRIBUTES: Final = {
-    "authentication": "1",
-    "generate_node_acls": "0",
-    "demo_mode_discovery": "0",
+_SETTINGS: Final = {
+    "attrib/authentication": "1",
+    "attrib/generate_node_acls": "0",
+    "attrib/demo_mode_discovery": "0",
 }
+_IMMEDIATE_DATA: Final = "param/ImmediateData"
 
 
 class Lio(Target):
@@ -244,7 +245,8 @@ class Lio(Target):
             name = names.own_target(self._name("", "rw"), volume_id, attachment_id)
         path = self._fabric / name / "tpgt_1"
         kind = backstores.READERS if mode == "ro" and not attachment_id else backstores.WRITERS
-        return PortalGroup(self.tree, path, mode, self._store(volume_id, kind), attachment_id)
+        store = self._store(volume_id, kind)
+        return PortalGroup(self.tree, path, mode, store, attachment_id, self.immediate_data)
 
     def _groups(self, volume_id: str) -> list["PortalGroup"]:
         """Return the existing targets of a volume, those of single exports last."""
@@ -265,6 +267,7 @@ class PortalGroup:
     :ivar mode: of its hosts
     :ivar store: the backstore of its LUN
     :ivar attachment_id: of the export whose own target it is; "": exports share it
+    :ivar immediate_data: whether hosts may send data in the message of a command
     """
 
     tree: configfs.Tree
@@ -272,15 +275,26 @@ class PortalGroup:
     mode: base.AccessMode
     store: Backstore
     attachment_id: str = ""
+    immediate_data: bool = False
 
     @property
-    def _attributes(self) -> dict[str, str]:
-        """Return the attributes of the target, on which the access of hosts depends.
+    def _settings(self) -> dict[str, str]:
+        """Return the settings of the target on which hosts' access, or the node, depends.
 
-        A LUN whose protection changes is protected until it is told otherwise.
+        A LUN whose protection changes is protected until it is told otherwise.  Immediate data
+        for a command that reads stops a worker of the kernel (seen with Linux 6.1).
         """
-        protected = "1" if self.attachment_id else _protection(self.mode)
-        return {**_ATTRIBUTES, "prod_mode_write_protect": protected}
+        return {
+            **_SETTINGS,
+            "attrib/prod_mode_write_protect": (
+                "1" if self.attachment_id else _protection(self.mode)
+            ),
+            _IMMEDIATE_DATA: "Yes" if self.immediate_data else "No",
+        }
+
+    def _set(self) -> None:
+        for name, value in self._settings.items():
+            self.tree.write(self.path / name, value)
 
     def exists(self) -> bool:
         """Return whether anything of the target is there."""
@@ -298,8 +312,7 @@ class PortalGroup:
         """Make the target, closed to all hosts."""
         self.tree.make(self.path.parent)
         self.tree.make(self.path)
-        for name, value in self._attributes.items():
-            self.tree.write(self.path / "attrib" / name, value)
+        self._set()
         self.tree.make(self._lun)
         self.tree.link(self._lun / self.store.path.name, self.store.path)
         self.tree.write(self.path / "enable", "1")
@@ -325,9 +338,8 @@ class PortalGroup:
         self.tree.remove(acl)
 
     def forbid_all_except(self, initiators: set[str]) -> None:
-        """Remove other ACLs, and set attributes that let other hosts in."""
-        for name, value in self._attributes.items():
-            self.tree.write(self.path / "attrib" / name, value)
+        """Remove other ACLs, and undo settings that let other hosts in."""
+        self._set()
         for acl in self._acls():
             mapped = self._mapped(acl)
             if acl.name not in initiators:
@@ -392,10 +404,10 @@ class PortalGroup:
         return "rw" if writable else "ro"
 
     def _serves(self, portals: Sequence[configfs.Portal]) -> bool:
-        expected = self._attributes
+        expected = self._settings
         return (
             self.tree.read(self.path / "enable") == "1"
-            and expected == {key: self.tree.read(self.path / "attrib" / key) for key in expected}
+            and expected == {key: self.tree.read(self.path / key) for key in expected}
             and self.tree.leads_to(self._lun / self.store.path.name, self.store.path)
             and set(self.tree.list(self.path / "np")) == {f"{portal}" for portal in portals}
         )

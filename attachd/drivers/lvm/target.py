@@ -24,6 +24,7 @@ class Target(abc.ABC):
     :param backend: the name of the backend: it becomes part of the names of all objects
     :ivar portals: where to listen; known from the driver's ``setup`` on
     :ivar host_keys: of hosts that have to have one
+    :ivar immediate_data: whether iSCSI hosts may send data in the message of a command
     :cvar PROTOCOL: as in base.BackendStats
     :cvar PROMISES: what it enforces without keys of hosts
     """
@@ -36,6 +37,7 @@ class Target(abc.ABC):
         self.backend = _UNSAFE.sub("-", backend.lower())
         self.portals: Sequence[configfs.Portal] = ()
         self.host_keys = HostKeys()
+        self.immediate_data = False
 
     @property
     def promises(self) -> base.Promises:

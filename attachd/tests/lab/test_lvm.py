@@ -3,6 +3,7 @@
 
 from collections import Counter
 import dataclasses
+import inspect
 import json
 import secrets
 import shlex
@@ -15,7 +16,7 @@ from testtools import content
 
 from attachd.drivers import base
 from attachd.tests.fixtures import scsi
-from attachd.tests.lab import guests, installation, networks, storage_node
+from attachd.tests.lab import guests, installation, networks, raw_initiator, storage_node
 from attachd.tests.wait import wait_until
 
 MIB = 2**20
@@ -565,6 +566,21 @@ class LioReadersTest(Case):
         self.assertGreater(answers.count("status 0"), 50)
         self.assertEqual(data, self.a.read(0, MIB))
         self.assertRaises(guests.Failed, self.b.write, 4 * MIB, bytes(guests.BLOCK))
+        self.end()
+
+    def test_data_for_commands_of_a_reader_that_read_stops_no_target(self):
+        data = secrets.token_bytes(MIB)
+        self.a.write(0, data)
+        info = {**self.infos[self.b.name]["data"], "initiator": self.b.connector["initiator"]}
+        line = shlex.join(["python3", "-c", inspect.getsource(raw_initiator)])
+        asked = json.dumps({"info": info, "rounds": 20}).encode()
+        answers = json.loads(self.b.run(line, asked))
+        self.addDetail("answers", content.text_content(f"{answers}"))
+        self.assertEqual({raw_initiator.DATA_IN: 20}, answers[raw_initiator.PLAIN])
+        self.assertNotIn("BUG:", self.node.guest.run("dmesg").decode())
+        self.detach(self.volume, self.b)
+        self.attach(self.volume, self.b, mode="ro")
+        self.assertEqual(data, self.b.read(0, MIB))
         self.end()
 
 

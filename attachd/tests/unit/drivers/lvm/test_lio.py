@@ -74,6 +74,22 @@ class LioTest(case.LvmCase):
         self.assertEqual([False, True], [self.store(mode).is_dir() for mode in ("rw", "ro")])
         self.assert_as_expected(self.lio, READER)
 
+    def test_immediate_data_is_refused_without_option_and_damage_is_found(self):
+        for options, value, other in (
+            ({}, "No", "Yes"),
+            ({"lvm_immediate_data": True}, "Yes", "No"),
+        ):
+            lio = self.driver(**options)
+            lio.grant(case.VOLUME, WRITER)
+            setting = self.group() / "param/ImmediateData"
+            self.assertEqual(value, self.tree.read(setting))
+            self.tree.write(setting, other)
+            expected = set(lio.expected_exports(case.VOLUME, [WRITER]))
+            self.assertNotEqual(expected, set(lio.list_volume_exports(case.VOLUME)))
+            lio.revoke_all_except(case.VOLUME, [WRITER])
+            self.assert_as_expected(lio, WRITER)
+            self.assertEqual(value, self.tree.read(setting))
+
     def test_initiator_is_lower_case_and_no_path(self):
         connector = {"initiator": "iqn.2026-01.Test:A"}
         info = self.lio.grant(case.VOLUME, base.Export("x", connector, "rw", case.SECRET))
