@@ -13,7 +13,7 @@ from attachd.manager.audit import compute as compute_audit
 from attachd.manager.audit import runner
 from attachd.manager.audit.rules import REPAIRED, Difference
 from attachd.manager.audit.runner import AuditResult
-from attachd.manager.ha.membership import Membership
+from attachd.manager.ownership.membership import Membership
 
 AGREED, DIFFERENT, NOT_COMPARED, ALL_REPAIRED = range(4)
 """The exit codes."""

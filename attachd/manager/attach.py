@@ -24,8 +24,8 @@ from attachd.drivers.base import AccessMode, Connector
 from attachd.manager import backends, flow_runner, moves, notify
 from attachd.manager.backends import Backend
 from attachd.manager.flows import attachment as attachment_flows
-from attachd.manager.ha.joint_work import Begin, VolumeWork
-from attachd.manager.ha.volume_lease import VolumeLease
+from attachd.manager.ownership.joint_work import Begin, VolumeWork
+from attachd.manager.ownership.volume_lease import VolumeLease
 from attachd.states import AttachmentKind, AttachmentState, Event
 
 LOG = log.getLogger(__name__)

@@ -28,10 +28,10 @@ from attachd.drivers.base import ConnectionInfo, Export, VolumeRef, WithSecrets
 from attachd.lost_agents import NO_RULE, Action, Rule
 from attachd.manager import flow_runner, storage_identity
 from attachd.manager.background_tasks import BackgroundTasks
-from attachd.manager.ha import joint_work, volume_lease
-from attachd.manager.ha.joint_work import Begin, VolumeWork
-from attachd.manager.ha.membership import Membership
-from attachd.manager.ha.volume_lease import VolumeLease
+from attachd.manager.ownership import joint_work, volume_lease
+from attachd.manager.ownership.joint_work import Begin, VolumeWork
+from attachd.manager.ownership.membership import Membership
+from attachd.manager.ownership.volume_lease import VolumeLease
 from attachd.states import AttachmentState
 
 LOG = log.getLogger(__name__)
@@ -102,8 +102,8 @@ class Backend:
 
         ::
 
-            with backend.volume_lease(volume_id) as lease:
-                transitioned = lease.run_with_lease(lambda token: db.transition(..., lease=token))
+            with backend.volume_lease(volume_id) as acquired:
+                acquired.run_with_lease(lambda token: transition(..., volume_lease=token))
 
         :raises Unavailable: other operations hold it for too long
         """
@@ -119,10 +119,10 @@ class Backend:
         :raises: as attachment_store.transition(), and Unavailable: other operations hold the
             volume for too long
         """
-        volume_lease = functools.partial(self.volume_lease, begin.volume_id)
+        acquire = functools.partial(self.volume_lease, begin.volume_id)
         if self.driver.PARALLEL_GRANTS:
-            return joint_work.join(begin, volume_lease, _lock_path(begin.volume_id))
-        return joint_work.begin_alone(begin, volume_lease)
+            return joint_work.join(begin, acquire, _lock_path(begin.volume_id))
+        return joint_work.begin_alone(begin, acquire)
 
     @contextlib.contextmanager
     def lock(self, volume_id: str) -> Iterator[VolumeLease]:
@@ -131,9 +131,9 @@ class Backend:
         :raises VolumeNotFound: there is no such volume
         :raises Unavailable: other operations hold it for too long
         """
-        with self.volume_lease(volume_id) as volume_lease:
-            volume_lease.run_with_lease(volume_leases.acquire_committed)
-            yield volume_lease
+        with self.volume_lease(volume_id) as acquired:
+            acquired.run_with_lease(volume_leases.acquire_committed)
+            yield acquired
 
     def is_idle(self, volume_id: str) -> bool:
         """Return whether no thread of this machine holds the lock of a volume now."""

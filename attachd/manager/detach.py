@@ -20,8 +20,8 @@ from attachd.db.volumes import volume_store
 from attachd.manager import backends, fencing, flow_runner, moves, notify
 from attachd.manager.backends import Backend
 from attachd.manager.flows import attachment as attachment_flows
-from attachd.manager.ha.joint_work import Begin
-from attachd.manager.ha.volume_lease import VolumeLease
+from attachd.manager.ownership.joint_work import Begin
+from attachd.manager.ownership.volume_lease import VolumeLease
 from attachd.rpc.manager_api import Fencing, Proof
 from attachd.states import AttachmentState, Event
 

@@ -14,7 +14,7 @@ from attachd.db.secrets.encryption import Encrypted
 from attachd.manager import attach, detach, legacy_connections, volumes
 from attachd.manager.audit import runner
 from attachd.manager.backends import Backend
-from attachd.manager.ha import recovery
+from attachd.manager.periodic_tasks import recovery
 from attachd.objects import Attachment, Volume
 from attachd.rpc import manager_api
 from attachd.rpc.transport import expected_errors

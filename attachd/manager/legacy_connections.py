@@ -18,7 +18,7 @@ from attachd.db.row_types import AttachmentRow
 from attachd.drivers.base import Connector
 from attachd.manager import attach, detach
 from attachd.manager.backends import Backend
-from attachd.manager.ha.joint_work import WorkAlone
+from attachd.manager.ownership.joint_work import WorkAlone
 from attachd.states import AttachmentKind
 
 

@@ -14,14 +14,14 @@ from attachd.manager.agents.guarded_server import GuardedAgentServer
 from attachd.manager.agents.lost_agents import LostAgents
 from attachd.manager.agents.rpc_server import AgentRpcServer
 from attachd.manager.backends import Backend
-from attachd.manager.conditions import ConditionTask
 from attachd.manager.endpoint import Endpoint
 from attachd.manager.fenced_hosts import FencedHosts
-from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
-from attachd.manager.ha.ensure_exports import EnsureExportsTask
-from attachd.manager.ha.membership import Membership
-from attachd.manager.ha.recovery import RecoveryLoop
-from attachd.manager.ha.remember_clients import RememberClientsTask
+from attachd.manager.ownership.membership import Membership
+from attachd.manager.periodic_tasks.backend_heartbeat import BackendHeartbeat
+from attachd.manager.periodic_tasks.conditions import ConditionTask
+from attachd.manager.periodic_tasks.ensure_exports import EnsureExportsTask
+from attachd.manager.periodic_tasks.recovery import RecoveryLoop
+from attachd.manager.periodic_tasks.remember_clients import RememberClientsTask
 from attachd.rpc import agent_transport, transport
 
 LOG = log.getLogger(__name__)

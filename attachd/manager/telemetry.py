@@ -17,8 +17,8 @@ from attachd.lost_agents import Action
 from attachd.manager import backends
 from attachd.manager.agents.fence_limiter import WITHHELD
 from attachd.manager.backends import Backend
-from attachd.manager.ha import volume_lease
-from attachd.manager.ha.membership import Membership
+from attachd.manager.ownership import volume_lease
+from attachd.manager.ownership.membership import Membership
 from attachd.rpc import fair_dispatch
 from attachd.telemetry import exporter, gmr, metrics, tracing
 from attachd.telemetry.cached_probe import Probe

@@ -26,7 +26,7 @@ from attachd.drivers.abilities import ManageExisting, PersistentReservations
 from attachd.manager import backends, flow_runner, notify
 from attachd.manager.backends import Backend
 from attachd.manager.flows import volume as volume_flows
-from attachd.manager.ha.volume_lease import VolumeLease
+from attachd.manager.ownership.volume_lease import VolumeLease
 from attachd.rpc import manager_api
 from attachd.states import Event, VolumeState
 

@@ -187,7 +187,7 @@ def expiry_time(ctx: RequestContext, requested: Mapping[str, Any]) -> datetime.d
     """Return when a new reservation expires; None: never.
 
     [api]reservation_ttl is the default and the limit; callers under attachd 1.0 can ask for less.
-    The manager removes expired reservations (manager/ha/purge.py).
+    The manager removes expired reservations (manager/periodic_tasks/purge.py).
 
     :param requested: ``attachment`` of the body, as its schema lets it through
     :raises InvalidInput: the time is too long, or not allowed in this request

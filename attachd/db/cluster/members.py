@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The members table: the living manager processes; used by manager/ha/membership.py.
+"""The members table: the living manager processes; used by manager/ownership/membership.py.
 
 A process that is in it lives. A process that is removed from it, by itself or by others, is dead:
 no statement ever inserts the same id again. A process is not judged by the time in its row, which

@@ -3,9 +3,9 @@
 
 A lease is two columns of the volume's row. Work acquires it in the transaction of its first
 transition and releases it in that of its last one, so that neither costs a transaction of its own.
-Its holder is a process, which keeps its own threads apart (manager/ha/volume_lease.py); a holder
-that is not in the members table is dead, and other processes may take its leases over. Each time a
-lease is acquired its generation is raised: earlier holders cannot write any more.
+Its holder is a process, which keeps its own threads apart (manager/ownership/volume_lease.py); a
+holder that is not in the members table is dead, and other processes may take its leases over. Each
+time a lease is acquired its generation is raised: earlier holders cannot write any more.
 """
 
 from collections.abc import Mapping

@@ -18,7 +18,7 @@ from attachd import exception
 from attachd.db.cluster import members, registry_probes
 from attachd.linux.boot import boot_clock
 from attachd.manager.agents.rpc_server import AgentRpcServer
-from attachd.manager.ha.membership import Membership
+from attachd.manager.ownership.membership import Membership
 from attachd.periodics import PeriodicThread
 
 LOG = log.getLogger(__name__)

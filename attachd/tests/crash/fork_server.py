@@ -24,7 +24,7 @@ from waitress import server
 from attachd import service
 from attachd.api import app
 from attachd.manager import backends
-from attachd.manager.ha import recovery
+from attachd.manager.periodic_tasks import recovery
 from attachd.manager.service import ManagerService
 from attachd.tests.crash import instrumentation
 from attachd.tests.fixtures import crash_points, fork_server

@@ -21,7 +21,7 @@ from attachd.drivers import abilities, base, command
 from attachd.drivers.rbd import cluster
 from attachd.drivers.tgt import control_socket
 from attachd.manager import backends, background_tasks
-from attachd.manager.ha import recovery
+from attachd.manager.periodic_tasks import recovery
 from attachd.rpc import answers, call_client, path_check, receiver, transport
 from attachd.tests.fixtures import crash_points
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A test case of fencing hosts, with a manager whose backend is fake."""
 
-from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
+from attachd.manager.periodic_tasks.backend_heartbeat import BackendHeartbeat
 from attachd.tests.fixtures import wsgi_api
 from attachd.tests.functional.api_case import ApiCase
 

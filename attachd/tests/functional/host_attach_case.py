@@ -6,7 +6,7 @@ The API and a manager run in the test process.
 
 import unittest
 
-from attachd.manager.ha.recovery import RecoveryLoop
+from attachd.manager.periodic_tasks.recovery import RecoveryLoop
 from attachd.tests import wait
 from attachd.tests.fixtures import db_rows, fake_agent, wsgi_api
 

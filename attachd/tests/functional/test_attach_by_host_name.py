@@ -6,7 +6,7 @@ from unittest import mock
 from attachd import context, exception
 from attachd.conf import CONF
 from attachd.manager.agents import rpc_server
-from attachd.manager.ha.recovery import RecoveryLoop
+from attachd.manager.periodic_tasks.recovery import RecoveryLoop
 from attachd.rpc import agent_api
 from attachd.tests.fixtures import db_rows, fake_agent
 from attachd.tests.functional.host_attach_case import HOST, LATER, HostAttachCase

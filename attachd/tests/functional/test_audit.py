@@ -21,7 +21,7 @@ from attachd.manager import attach, backends, detach, volumes
 from attachd.manager.audit import runner
 from attachd.manager.audit.rules import MEANINGS, REPAIRED, Kind
 from attachd.manager.backends import Backend
-from attachd.manager.ha.membership import Membership
+from attachd.manager.ownership.membership import Membership
 from attachd.tests.fixtures import (
     conf_fixture,
     consistency,

@@ -11,9 +11,9 @@ from typing import Any
 from attachd import exception
 from attachd.db import models
 from attachd.db.engine import session
-from attachd.manager import conditions
 from attachd.manager.agents.rpc_server import AgentRpcServer
 from attachd.manager.backends import Backend
+from attachd.manager.periodic_tasks import conditions
 from attachd.manager.telemetry import RowCountCollector
 from attachd.rpc import agent_manager_api
 from attachd.tests import concurrency

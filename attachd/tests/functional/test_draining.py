@@ -11,8 +11,8 @@ from attachd.conf import CONF
 from attachd.db import host_fences, models
 from attachd.db.agents import agent_transitions
 from attachd.db.attachments import async_requests
-from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
-from attachd.manager.ha.recovery import RecoveryLoop
+from attachd.manager.periodic_tasks.backend_heartbeat import BackendHeartbeat
+from attachd.manager.periodic_tasks.recovery import RecoveryLoop
 from attachd.tests.fixtures import (
     captured_notifications,
     conf_fixture,

@@ -11,8 +11,8 @@ from attachd import exception
 from attachd.api.fencing import fence_attachments
 from attachd.db import host_fences, models
 from attachd.manager.fenced_hosts import FencedHosts
-from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
-from attachd.manager.ha.recovery import RecoveryLoop
+from attachd.manager.periodic_tasks.backend_heartbeat import BackendHeartbeat
+from attachd.manager.periodic_tasks.recovery import RecoveryLoop
 from attachd.rpc.manager_api import Fencing
 from attachd.tests.fixtures import (
     captured_notifications,

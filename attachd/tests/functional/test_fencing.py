@@ -15,8 +15,8 @@ from attachd.conf import CONF
 from attachd.db import host_fences, models
 from attachd.db.agents import agent_transitions, host_leases
 from attachd.db.host_fences import Lift
-from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
-from attachd.manager.ha.recovery import RecoveryLoop
+from attachd.manager.periodic_tasks.backend_heartbeat import BackendHeartbeat
+from attachd.manager.periodic_tasks.recovery import RecoveryLoop
 from attachd.rpc.manager_api import Fencing
 from attachd.tests.fixtures import (
     conf_fixture,

@@ -40,8 +40,8 @@ from attachd.conf import CONF
 from attachd.db.cluster import volume_leases
 from attachd.db.engine import session
 from attachd.drivers import base
-from attachd.manager.ha import volume_lease
-from attachd.manager.ha.membership import Membership
+from attachd.manager.ownership import volume_lease
+from attachd.manager.ownership.membership import Membership
 
 CONF.set_override("state_path", f"{here / machine}")
 CONF.set_override("connection", url, group="database")

@@ -10,8 +10,8 @@ from attachd.db import host_fences, models
 from attachd.db.engine import session
 from attachd.lost_agents import Action, Rule
 from attachd.manager.agents import lost_agents
-from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
-from attachd.manager.ha.recovery import RecoveryLoop
+from attachd.manager.periodic_tasks.backend_heartbeat import BackendHeartbeat
+from attachd.manager.periodic_tasks.recovery import RecoveryLoop
 from attachd.tests.fixtures import (
     conf_fixture,
     db_rows,

@@ -8,8 +8,8 @@ from unittest import mock
 
 from oslo_utils import units
 
-from attachd.manager.ha import recovery
-from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
+from attachd.manager.periodic_tasks import recovery
+from attachd.manager.periodic_tasks.backend_heartbeat import BackendHeartbeat
 from attachd.periodics import Backoff
 from attachd.tests.fixtures import backends, captured_notifications, db_rows, wsgi_api
 from attachd.tests.functional.api_case import ApiCase

@@ -6,9 +6,9 @@ import threading
 from unittest import mock
 
 from attachd.db.attachments import events
-from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
-from attachd.manager.ha.ensure_exports import EnsureExportsTask
-from attachd.manager.ha.recovery import RecoveryLoop
+from attachd.manager.periodic_tasks.backend_heartbeat import BackendHeartbeat
+from attachd.manager.periodic_tasks.ensure_exports import EnsureExportsTask
+from attachd.manager.periodic_tasks.recovery import RecoveryLoop
 from attachd.rpc.manager_api import Fencing
 from attachd.tests.fixtures import db_rows, fake_agent, wsgi_api
 from attachd.tests.fixtures.api_context import new_id

@@ -13,9 +13,9 @@ from unittest import mock
 from hypothesis import stateful
 from hypothesis import strategies as st
 
-from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
-from attachd.manager.ha.ensure_exports import EnsureExportsTask
-from attachd.manager.ha.recovery import RecoveryLoop
+from attachd.manager.periodic_tasks.backend_heartbeat import BackendHeartbeat
+from attachd.manager.periodic_tasks.ensure_exports import EnsureExportsTask
+from attachd.manager.periodic_tasks.recovery import RecoveryLoop
 from attachd.tests.fixtures import db_rows, wsgi_api
 from attachd.tests.functional import state_machines
 from attachd.tests.wait import wait_until

@@ -12,7 +12,7 @@ import requests
 
 from attachd.drivers.base import Promises
 from attachd.manager.endpoint import Endpoint
-from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
+from attachd.manager.periodic_tasks.backend_heartbeat import BackendHeartbeat
 from attachd.rpc import transport
 from attachd.tests.fixtures import backends, deployments, processes, wsgi_api
 from attachd.tests.functional.api_case import ApiCase

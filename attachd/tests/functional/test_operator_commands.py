@@ -5,7 +5,7 @@ from attachd.tests.functional import test_clients
 from attachd.tests.selection import full_only
 
 HOST = "all-in-one@file"
-MODULE = "attachd.manager.ha.backend_heartbeat"
+MODULE = "attachd.manager.periodic_tasks.backend_heartbeat"
 
 
 @full_only("clients")
@@ -59,7 +59,8 @@ class OpenStackCommandTest(test_clients.Case):
             f"""
             export OS_VOLUME_API_VERSION=3.71
             log="openstack block storage log level"
-            $log set DEBUG --service cinder-volume --host {HOST} --log-prefix attachd.manager.ha.b
+            service="--service cinder-volume --host {HOST}"
+            $log set DEBUG $service --log-prefix attachd.manager.periodic_tasks.b
             $log list --log-prefix {MODULE} -f value
             $log list --log-prefix {MODULE} --service cinder-volume -f value
             """

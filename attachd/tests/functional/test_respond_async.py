@@ -7,8 +7,8 @@ from attachd import exception
 from attachd.db import messages
 from attachd.db.attachments import async_requests
 from attachd.db.engine.paging import Page
-from attachd.manager.ha import recovery
-from attachd.manager.ha.recovery import RecoveryLoop
+from attachd.manager.periodic_tasks import recovery
+from attachd.manager.periodic_tasks.recovery import RecoveryLoop
 from attachd.rpc import manager_api
 from attachd.tests import concurrency
 from attachd.tests.fixtures import db_rows, wsgi_api

@@ -13,8 +13,8 @@ from hypothesis import stateful
 from hypothesis import strategies as st
 
 from attachd.db.volumes import volume_store
-from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
-from attachd.manager.ha.ensure_exports import EnsureExportsTask
+from attachd.manager.periodic_tasks.backend_heartbeat import BackendHeartbeat
+from attachd.manager.periodic_tasks.ensure_exports import EnsureExportsTask
 from attachd.tests.fixtures import db_rows, wsgi_api
 from attachd.tests.functional import attachment_model, legacy_model, state_machines
 from attachd.tests.functional.attachment_model import Faults

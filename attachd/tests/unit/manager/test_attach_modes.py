@@ -14,7 +14,7 @@ from attachd.db.attachments.connect_rules import READONLY
 from attachd.db.attachments.legacy import Creator
 from attachd.db.types import type_store
 from attachd.manager import attach, detach, legacy_connections
-from attachd.manager.ha import ensure_exports, recovery
+from attachd.manager.periodic_tasks import ensure_exports, recovery
 from attachd.periodics import Backoff
 from attachd.tests.fixtures import backends, db_rows
 from attachd.tests.fixtures.db_rows import CONNECTOR, OTHER_CONNECTOR

@@ -20,7 +20,7 @@ from attachd.drivers.base import VolumeRef, WithSecrets
 from attachd.lost_agents import Action, Rule
 from attachd.manager import attach, backends, detach, volumes
 from attachd.manager.audit import runner
-from attachd.manager.ha import ensure_exports
+from attachd.manager.periodic_tasks import ensure_exports
 from attachd.objects import Attachment, Volume
 from attachd.states import AttachmentState
 from attachd.tests.fixtures import backends as made

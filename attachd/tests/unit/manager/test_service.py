@@ -13,8 +13,8 @@ from attachd.db.agents import agent_store
 from attachd.db.cluster import members, services
 from attachd.manager import service as manager_service
 from attachd.manager.agents.rpc_server import AgentRpcServer
-from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
-from attachd.manager.ha.membership import Membership
+from attachd.manager.ownership.membership import Membership
+from attachd.manager.periodic_tasks.backend_heartbeat import BackendHeartbeat
 from attachd.manager.service import ManagerService
 from attachd.rpc import agent_manager_api, transport
 from attachd.tests.fixtures import (

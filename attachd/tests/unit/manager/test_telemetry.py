@@ -10,7 +10,7 @@ from attachd import exception
 from attachd.conf import CONF
 from attachd.drivers.base import Export, VolumeRef
 from attachd.manager import telemetry
-from attachd.manager.ha.membership import Membership
+from attachd.manager.ownership.membership import Membership
 from attachd.rpc import transport
 from attachd.telemetry import exporter, metrics, tracing
 import attachd.telemetry.gmr

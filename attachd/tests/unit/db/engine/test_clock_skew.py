@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from attachd.db import models
 from attachd.db.engine import clock_skew, session
-from attachd.manager.ha import purge, recovery
+from attachd.manager.periodic_tasks import purge, recovery
 from attachd.periodics import Backoff
 from attachd.tests.fixtures import backends, databases, db_rows
 

@@ -7,7 +7,7 @@ from oslo_log import log
 
 from attachd import exception
 from attachd.drivers import abilities
-from attachd.manager.ha.periodic_task import PeriodicTask
+from attachd.manager.periodic_tasks.periodic_task import PeriodicTask
 
 LOG = log.getLogger(__name__)
 

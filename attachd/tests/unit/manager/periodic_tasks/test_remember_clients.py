@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
-from attachd.manager.ha import remember_clients
-from attachd.manager.ha.remember_clients import RememberClientsTask
+from attachd.manager.periodic_tasks import remember_clients
+from attachd.manager.periodic_tasks.remember_clients import RememberClientsTask
 from attachd.tests.fixtures import backends
 
 

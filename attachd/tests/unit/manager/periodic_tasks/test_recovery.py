@@ -15,9 +15,9 @@ from attachd.db.attachments import attachment_store
 from attachd.db.cluster import members, volume_leases
 from attachd.db.volumes import volume_store
 from attachd.manager import attach, detach, notify, volumes
-from attachd.manager.ha import recovery
-from attachd.manager.ha.ensure_exports import EnsureExportsTask
-from attachd.manager.ha.recovery import RecoveryLoop
+from attachd.manager.periodic_tasks import recovery
+from attachd.manager.periodic_tasks.ensure_exports import EnsureExportsTask
+from attachd.manager.periodic_tasks.recovery import RecoveryLoop
 from attachd.periodics import MIN_BACKOFF, Backoff
 from attachd.states import Event
 from attachd.tests.fixtures import backends, crash_injection, db_rows

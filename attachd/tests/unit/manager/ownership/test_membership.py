@@ -20,8 +20,8 @@ from attachd.db import models
 from attachd.db.cluster import members
 from attachd.db.engine import session
 from attachd.drivers import base
-from attachd.manager.ha import membership
-from attachd.manager.ha.membership import Membership
+from attachd.manager.ownership import membership
+from attachd.manager.ownership.membership import Membership
 from attachd.tests.fixtures import backends, conf_fixture
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -31,7 +31,7 @@ _OTHER = """
 import subprocess, sys, threading
 from attachd.conf import CONF
 from attachd.drivers import base
-from attachd.manager.ha.membership import Membership
+from attachd.manager.ownership.membership import Membership
 CONF.set_override("state_path", sys.argv[1])
 CONF.set_override("connection", sys.argv[2], group="database")
 CONF.set_override("member_timeout", 3600.0, group="manager")

@@ -26,8 +26,8 @@ from attachd.db.row_types import (
 from attachd.db.volumes import volume_store
 from attachd.manager import attach, detach, moves, notify, telemetry, volumes
 from attachd.manager.backends import Backend
-from attachd.manager.ha import purge
-from attachd.manager.ha.periodic_task import PeriodicTask, run_safely
+from attachd.manager.periodic_tasks import purge
+from attachd.manager.periodic_tasks.periodic_task import PeriodicTask, run_safely
 from attachd.periodics import Backoff
 from attachd.states import AttachmentState, VolumeState
 

@@ -5,8 +5,8 @@ import unittest
 from unittest import mock
 
 from attachd import exception
-from attachd.manager.ha import periodic_task
-from attachd.manager.ha.periodic_task import run_safely
+from attachd.manager.periodic_tasks import periodic_task
+from attachd.manager.periodic_tasks.periodic_task import run_safely
 from attachd.tests.fixtures import backends
 
 
@@ -23,7 +23,7 @@ class RunTest(backends.BackendCase):
                 self.subTest(error=error),
                 mock.patch.object(Task, "run_once", side_effect=error),
                 mock.patch.object(Task, "on_failure", Task.stop),
-                self.assertLogs("attachd.manager.ha.periodic_task", "ERROR") as logged,
+                self.assertLogs("attachd.manager.periodic_tasks.periodic_task", "ERROR") as logged,
             ):
                 Task(self.backend).run()
                 (record,) = logged.records
@@ -41,7 +41,7 @@ class RunSafelyTest(unittest.TestCase):
         self.assertTrue(self.after())
 
     def test_run_safely_names_the_kind_of_row_in_messages(self):
-        with self.assertLogs("attachd.manager.ha.periodic_task", "INFO") as logged:
+        with self.assertLogs("attachd.manager.periodic_tasks.periodic_task", "INFO") as logged:
             self.after()
         self.assertEqual("Volume one: recovered", logged.records[0].getMessage())
 
@@ -50,11 +50,11 @@ class RunSafelyTest(unittest.TestCase):
         self.assertTrue(self.after(exception.InvalidTransition("It is in other hands.")))
 
     def test_run_safely_with_temporary_failure_returns_false(self):
-        with self.assertLogs("attachd.manager.ha.periodic_task", "WARNING") as logged:
+        with self.assertLogs("attachd.manager.periodic_tasks.periodic_task", "WARNING") as logged:
             self.assertFalse(self.after(exception.Unavailable(reason="It is away.")))
         self.assertIsNone(logged.records[0].exc_info)
 
     def test_run_safely_with_unforeseen_error_logs_and_returns_false(self):
-        with self.assertLogs("attachd.manager.ha.periodic_task", "ERROR") as logged:
+        with self.assertLogs("attachd.manager.periodic_tasks.periodic_task", "ERROR") as logged:
             self.assertFalse(self.after(ZeroDivisionError()))
         self.assertTrue(logged.records[0].exc_info)

@@ -7,7 +7,7 @@ from attachd import exception
 from attachd.db import host_fences
 from attachd.db.attachments import attachment_store
 from attachd.manager import attach, detach
-from attachd.manager.ha import ensure_exports
+from attachd.manager.periodic_tasks import ensure_exports
 from attachd.periodics import MIN_BACKOFF, Backoff
 from attachd.states import AttachmentState
 from attachd.tests.fixtures import backends, db_rows

@@ -9,8 +9,8 @@ from attachd.db.cluster import services
 from attachd.db.volumes import volume_queries
 from attachd.drivers.base import BackendStats, PoolStats
 from attachd.lost_agents import Action, Rule
-from attachd.manager.ha import purge
-from attachd.manager.ha.backend_heartbeat import BINARY, BackendHeartbeat
+from attachd.manager.periodic_tasks import purge
+from attachd.manager.periodic_tasks.backend_heartbeat import BINARY, BackendHeartbeat
 from attachd.tests.fixtures import backends, db_rows
 from attachd.tests.wait import TIMEOUT
 
@@ -189,7 +189,7 @@ class RunTest(backends.BackendCase):
             with (
                 self.subTest(error=error),
                 mock.patch.object(services, "report", side_effect=error),
-                self.assertLogs("attachd.manager.ha.periodic_task", "ERROR") as logged,
+                self.assertLogs("attachd.manager.periodic_tasks.periodic_task", "ERROR") as logged,
             ):
                 heartbeat = BackendHeartbeat(self.backend)
                 with mock.patch.object(heartbeat, "on_failure", heartbeat.stop):

@@ -13,7 +13,7 @@ from attachd.db.row_types import AttachmentRow
 from attachd.db.volumes import volume_store
 from attachd.manager import backends, telemetry
 from attachd.manager.backends import Backend
-from attachd.manager.ha.periodic_task import PeriodicTask, run_safely
+from attachd.manager.periodic_tasks.periodic_task import PeriodicTask, run_safely
 from attachd.periodics import Backoff
 from attachd.states import WITH_ACCESS, AttachmentState
 

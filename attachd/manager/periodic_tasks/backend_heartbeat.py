@@ -17,8 +17,8 @@ from attachd.drivers import abilities
 from attachd.drivers.base import BackendStats, Driver
 from attachd.manager import fencing
 from attachd.manager.backends import Backend
-from attachd.manager.ha import purge
-from attachd.manager.ha.periodic_task import PeriodicTask
+from attachd.manager.periodic_tasks import purge
+from attachd.manager.periodic_tasks.periodic_task import PeriodicTask
 from attachd.rpc import manager_api
 
 LOG = log.getLogger(__name__)

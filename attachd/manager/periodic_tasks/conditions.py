@@ -22,7 +22,7 @@ from attachd.db.row_types import AgentRow
 from attachd.drivers import abilities
 from attachd.manager import backends, fencing
 from attachd.manager.backends import Backend
-from attachd.manager.ha.periodic_task import PeriodicTask
+from attachd.manager.periodic_tasks.periodic_task import PeriodicTask
 from attachd.rpc import agent_manager_api
 from attachd.rpc.agent_manager_api import DeviceReport
 from attachd.states import ConditionState

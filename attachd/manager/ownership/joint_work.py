@@ -29,7 +29,7 @@ from attachd.db.attachments import attachment_rows, attachment_store
 from attachd.db.attachments.attachment_rows import Guard, LockedVolume, Transitioned
 from attachd.db.row_types import AttachmentRow
 from attachd.host_identity import host_key
-from attachd.manager.ha.volume_lease import VolumeLease
+from attachd.manager.ownership.volume_lease import VolumeLease
 from attachd.states import AttachmentKind, Event
 from attachd.telemetry import tracing
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recovery of the older calls after a manager was killed; part of manager/ha/recovery.py."""
+"""Recovery of the older calls after a manager was killed; part of periodic_tasks/recovery.py."""
 
 import contextlib
 import functools
@@ -8,7 +8,7 @@ from attachd import exception
 from attachd.db.attachments import legacy
 from attachd.db.attachments.legacy import Creator
 from attachd.manager import detach, legacy_connections
-from attachd.manager.ha import ensure_exports
+from attachd.manager.periodic_tasks import ensure_exports
 from attachd.tests.fixtures import backends, crash_injection, db_rows
 from attachd.tests.fixtures.db_rows import CONNECTOR, OTHER_CONNECTOR
 

@@ -16,14 +16,14 @@ from attachd import exception
 from attachd.conf import CONF
 from attachd.db.cluster import members, volume_leases
 from attachd.drivers import base
-from attachd.manager.ha import membership, volume_lease
-from attachd.manager.ha.membership import Membership
+from attachd.manager.ownership import membership, volume_lease
+from attachd.manager.ownership.membership import Membership
 from attachd.tests.fixtures import backends, conf_fixture, db_rows, lifetime
 from attachd.tests.wait import TIMEOUT, wait_until
 
 _OTHER = f"""
 import sys
-from attachd.manager.ha import volume_lease
+from attachd.manager.ownership import volume_lease
 sys.stdout.write("comes\\n")
 sys.stdout.flush()
 with volume_lease.file_lock(sys.argv[1], {TIMEOUT}, {TIMEOUT}):

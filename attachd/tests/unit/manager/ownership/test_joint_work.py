@@ -13,7 +13,8 @@ from attachd import exception
 from attachd.db.attachments import attachment_store, events
 from attachd.db.engine import session
 from attachd.manager import attach, detach
-from attachd.manager.ha import joint_work, recovery
+from attachd.manager.ownership import joint_work
+from attachd.manager.periodic_tasks import recovery
 from attachd.periodics import Backoff
 from attachd.tests import concurrency
 from attachd.tests.fixtures import backends, conf_fixture, db_rows

@@ -11,8 +11,8 @@ from attachd.db import models
 from attachd.db.agents import agent_store
 from attachd.db.attachments import attachment_conditions, events
 from attachd.drivers import base
-from attachd.manager import conditions
-from attachd.manager.conditions import ConditionTask, Evidence
+from attachd.manager.periodic_tasks import conditions
+from attachd.manager.periodic_tasks.conditions import ConditionTask, Evidence
 from attachd.tests.fixtures import backends, captured_notifications, conf_fixture, db_rows
 
 HOST = "h1"

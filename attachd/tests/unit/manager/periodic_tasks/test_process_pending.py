@@ -6,7 +6,7 @@ from unittest import mock
 from attachd.db import messages
 from attachd.db.attachments import async_requests
 from attachd.db.engine.paging import Page
-from attachd.manager.ha import recovery
+from attachd.manager.periodic_tasks import recovery
 from attachd.rpc import agent_api
 from attachd.tests.fixtures import backends, db_rows
 

@@ -32,7 +32,7 @@ from attachd.conf import CONF
 from attachd.db.cluster import volume_leases
 from attachd.db.cluster.volume_leases import VolumeLeaseToken
 from attachd.drivers import base
-from attachd.manager.ha.membership import Membership
+from attachd.manager.ownership.membership import Membership
 from attachd.telemetry import metrics, tracing
 
 LOG = log.getLogger(__name__)

@@ -9,7 +9,7 @@ from attachd.db import idempotency_keys, messages, models
 from attachd.db.attachments import attachment_store, events
 from attachd.db.engine import paging, session
 from attachd.manager import attach
-from attachd.manager.ha import purge
+from attachd.manager.periodic_tasks import purge
 from attachd.states import AttachmentKind, Event
 from attachd.tests.fixtures import backends, databases, db_rows
 

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which process may work on what: membership of processes, volume leases, joint work."""
