@@ -20,8 +20,10 @@ from attachd.manager.ownership.membership import Membership
 from attachd.manager.periodic_tasks.backend_heartbeat import BackendHeartbeat
 from attachd.manager.periodic_tasks.conditions import ConditionTask
 from attachd.manager.periodic_tasks.ensure_exports import EnsureExportsTask
+from attachd.manager.periodic_tasks.purge import PurgeTask
 from attachd.manager.periodic_tasks.recovery import RecoveryLoop
 from attachd.manager.periodic_tasks.remember_clients import RememberClientsTask
+from attachd.periodics import PeriodicThread
 from attachd.rpc import agent_transport, transport
 
 LOG = log.getLogger(__name__)
@@ -116,8 +118,7 @@ class ManagerService(oslo_service.Service):
         super().__init__()
         self._workers: list[BackendWorker] = []
         self._agent_server: AgentServer | None = None
-        self._lost_agents = LostAgents()
-        self._fenced_hosts = FencedHosts()
+        self._periodic_tasks: list[PeriodicThread] = []
         self._membership: Membership | None = None
 
     def start(self) -> None:
@@ -128,15 +129,16 @@ class ManagerService(oslo_service.Service):
         self._membership.start()
         for worker in self._workers:
             worker.start()
-        self._fenced_hosts.start()
+        self._periodic_tasks = [FencedHosts(), PurgeTask(self._membership)]
         if CONF.agent.enabled:
             probed = agent_transport.is_probed()
             self._agent_server = (
                 GuardedAgentServer(self._membership) if probed else AgentRpcServer()
             )
-            self._lost_agents = LostAgents(self._agent_server.record_silence)
             self._agent_server.start()
-            self._lost_agents.start()
+            self._periodic_tasks.append(LostAgents(self._agent_server.record_silence))
+        for task in self._periodic_tasks:
+            task.start()
 
     def wait_until_reported(self, timeout: float) -> bool:
         """Wait until all backends have reported, each at most ``timeout`` seconds."""
@@ -148,8 +150,8 @@ class ManagerService(oslo_service.Service):
         Another process also repeats what takes longer than ``graceful_shutdown_timeout``, and what
         is done beside the calls.
         """
-        self._lost_agents.stop()
-        self._fenced_hosts.stop()
+        for task in self._periodic_tasks:
+            task.stop()
         agent_servers = [self._agent_server] if self._agent_server else []
         stopping: list[BackendWorker | AgentServer] = [*self._workers, *agent_servers]
         threads = [threading.Thread(target=server.stop, daemon=True) for server in stopping]

@@ -120,6 +120,15 @@ class Membership:
         except exception.AttachdError as error:
             LOG.warning("Process %s: not removed, left to other members: %s", self.id, error)
 
+    def is_oldest(self) -> bool:
+        """Return whether this process has joined before all other members.
+
+        :raises Unavailable: the database does not answer
+        """
+        if self._valid_until is None:
+            return True  # It was never started, and there are no other members.
+        return [row["id"] for row in members.list_living()][:1] == [self.id]
+
     def check(self, holder: str) -> None:
         """Check that this process is surely still the member that began some work.
 

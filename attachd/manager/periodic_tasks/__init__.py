@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Periodic tasks of a backend: heartbeat, recovery, exports, conditions, removal of old rows."""
+"""Periodic tasks: heartbeat, recovery, exports, conditions of a backend, removal of old rows."""

@@ -4,7 +4,6 @@
 import dataclasses
 import math
 import threading
-import time
 from typing import Any
 
 from oslo_log import log
@@ -17,7 +16,6 @@ from attachd.drivers import abilities
 from attachd.drivers.base import BackendStats, Driver
 from attachd.manager import fencing
 from attachd.manager.backends import Backend
-from attachd.manager.periodic_tasks import purge
 from attachd.manager.periodic_tasks.periodic_task import PeriodicTask
 from attachd.rpc import manager_api
 
@@ -36,7 +34,6 @@ class BackendHeartbeat(PeriodicTask):
         super().__init__(backend)
         self.reported = threading.Event()
         self._was_ready = False
-        self._purged_at = -math.inf
         self._allocated: tuple[list[float], dict[str, int]] = ([], {})
 
     def interval(self) -> float:
@@ -65,12 +62,6 @@ class BackendHeartbeat(PeriodicTask):
             ),
         )
         self.reported.set()
-        self._purge_if_due()
-
-    def _purge_if_due(self) -> None:
-        if time.monotonic() >= self._purged_at + purge.INTERVAL:
-            self._purged_at = time.monotonic()
-            purge.purge_old_rows()
 
     def _correct_shared_targets(self) -> None:
         """Store with the volumes what this release of the driver says of their targets."""

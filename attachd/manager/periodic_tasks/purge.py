@@ -14,6 +14,7 @@ from attachd.db.attachments import attachment_store, events
 from attachd.db.attachments.attachment_rows import LockedVolume
 from attachd.manager import detach, notify, telemetry
 from attachd.manager.backends import Backend
+from attachd.manager.periodic_tasks.periodic_task import OneProcessTask
 from attachd.states import AttachmentState, Event
 
 LOG = log.getLogger(__name__)
@@ -25,18 +26,25 @@ BATCH_SIZE: Final = 1000
 """How many events are removed in one transaction."""
 
 
-def purge_old_rows() -> None:
-    """Remove old messages to users, idempotency keys of requests, events, and initiators that
+class PurgeTask(OneProcessTask):
+    """Removal of old messages to users, idempotency keys of requests, events, and initiators that
     nothing uses.
     """
-    if removed := messages.purge():
-        LOG.info("Removed %d old messages to users", removed)
-    idempotency_keys.purge()
-    if removed := host_identities.purge():
-        LOG.info("Removed %d initiators of hosts that have nothing attached", removed)
-    before = models.now() - datetime.timedelta(seconds=CONF.events.retention)
-    while removed := events.purge(before, BATCH_SIZE):
-        LOG.info("Removed %d old events", removed)
+
+    def interval(self) -> float:
+        """Return the seconds between two purges."""
+        return INTERVAL
+
+    def run_once(self) -> None:
+        """Remove what is old now."""
+        if removed := messages.purge():
+            LOG.info("Removed %d old messages to users", removed)
+        idempotency_keys.purge()
+        if removed := host_identities.purge():
+            LOG.info("Removed %d initiators of hosts that have nothing attached", removed)
+        before = models.now() - datetime.timedelta(seconds=CONF.events.retention)
+        while removed := events.purge(before, BATCH_SIZE):
+            LOG.info("Removed %d old events", removed)
 
 
 class _NotExpired(Exception):

@@ -62,6 +62,11 @@ class ManagerServiceTest(unittest.TestCase):
         close.assert_called_once_with()
         self.assertEqual([], members.list_living())
 
+    def test_start_runs_tasks_of_all_managers(self):
+        with mock.patch("attachd.db.messages.purge", side_effect=[0]) as purged:
+            self.manager.start()
+            wait_until(lambda: purged.called)
+
     def test_start_serves_agents_until_stop(self):
         proof = fake_agent.get_credentials("compute-1")
         agent_store.create(proof.host, proof.key)

@@ -292,6 +292,16 @@ class ExpireTest(MembershipCase):
             self.heartbeat_and_expire(LONG / 2 + 1)
         self.assertIn("talking", self.living())
 
+    def test_is_oldest_passes_on_when_older_member_is_removed(self):
+        self.assertTrue(self.ours.is_oldest())  # It was never started.
+        members.join("older", "older")
+        self.start()
+        self.assertFalse(self.ours.is_oldest())
+        members.expire("older")
+        self.assertTrue(self.ours.is_oldest())
+        members.expire(self.ours.id)
+        self.assertFalse(self.ours.is_oldest())
+
     def test_expire_with_unreadable_file_continues_with_others(self):
         folder = Path(CONF.state_path) / "processes"
         folder.mkdir(parents=True, exist_ok=True)

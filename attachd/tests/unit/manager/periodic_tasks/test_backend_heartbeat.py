@@ -9,7 +9,6 @@ from attachd.db.cluster import services
 from attachd.db.volumes import volume_queries
 from attachd.drivers.base import BackendStats, PoolStats
 from attachd.lost_agents import Action, Rule
-from attachd.manager.periodic_tasks import purge
 from attachd.manager.periodic_tasks.backend_heartbeat import BINARY, BackendHeartbeat
 from attachd.tests.fixtures import backends, db_rows
 from attachd.tests.wait import TIMEOUT
@@ -145,15 +144,6 @@ class BackendHeartbeatTest(backends.BackendCase):
                 self.backend.check_ready()
             self.heartbeat.run_once()
             self.assertTrue(self._reported()["up"])
-
-    def test_run_once_purges_old_rows_at_intervals(self):
-        purged = self.enterContext(mock.patch("attachd.db.messages.purge", return_value=1))
-        self.heartbeat.run_once()
-        self.heartbeat.run_once()
-        self.assertEqual(1, purged.call_count)
-        self.enterContext(mock.patch.object(purge, "INTERVAL", 0))
-        self.heartbeat.run_once()
-        self.assertEqual(2, purged.call_count)
 
 
 class RunTest(backends.BackendCase):

@@ -9,12 +9,17 @@ from attachd.db import idempotency_keys, messages, models
 from attachd.db.attachments import attachment_store, events
 from attachd.db.engine import paging, session
 from attachd.manager import attach
+from attachd.manager.ownership.membership import Membership
 from attachd.manager.periodic_tasks import purge
 from attachd.states import AttachmentKind, Event
 from attachd.tests.fixtures import backends, databases, db_rows
 
 
-class PurgeTest(databases.DatabaseCase):
+class PurgeTaskTest(databases.DatabaseCase):
+    def setUp(self):
+        super().setUp()
+        self.task = purge.PurgeTask(Membership())
+
     def fill(self):
         idempotency_keys.claim("d", "f", 60)
         row = {"id": models.new_id(), "project_id": db_rows.PROJECT, "volume_id": models.new_id()}
@@ -24,7 +29,7 @@ class PurgeTest(databases.DatabaseCase):
 
     def test_purge_keeps_new_rows(self):
         self.fill()
-        purge.purge_old_rows()
+        self.task.run_once()
         self.assertEqual((3, 0), events.sequence())
         self.assertIsNotNone(idempotency_keys.get("d"))
 
@@ -34,7 +39,7 @@ class PurgeTest(databases.DatabaseCase):
         moments = mock.patch.object(models, "now", return_value=later)
         clock = mock.patch.object(purge.models, "now", return_value=later)
         with moments, clock, mock.patch.object(purge, "BATCH_SIZE", 2):
-            purge.purge_old_rows()
+            self.task.run_once()
         self.assertEqual((3, 3), events.sequence())
         self.assertIsNone(idempotency_keys.get("d"))
         self.assertEqual(0, messages.purge())
