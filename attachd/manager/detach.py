@@ -13,7 +13,13 @@ from oslo_log import log
 from attachd import exception, states
 from attachd.db import models
 from attachd.db.agents import agent_store
-from attachd.db.attachments import attachment_moves, attachment_rows, attachment_store, events
+from attachd.db.attachments import (
+    attachment_moves,
+    attachment_rows,
+    attachment_store,
+    events,
+    legacy_rows,
+)
 from attachd.db.attachments.attachment_rows import Guard, LockedVolume, Transitioned
 from attachd.db.row_types import AttachmentRow, AttachmentVersion, DriverVolume, DriverVolumeRow
 from attachd.db.volumes import volume_store
@@ -82,7 +88,8 @@ def fence(backend: Backend, attachment_id: str, volume_id: str, user_id: str | N
     """
 
     def guard(locked: LockedVolume) -> Mapping[str, Any]:
-        return attachment_rows.fenced_generation(locked.attachment, locked.others)
+        legacy_rows.check_may_be_fenced(locked.attachment, locked.others)
+        return attachment_rows.fenced_generation(locked.attachment)
 
     def on_begin(row: AttachmentRow) -> None:
         notify.force_detach_message(row, user_id)
@@ -151,7 +158,7 @@ def _check_reason_has_changed(backend: Backend, row: AttachmentVersion) -> None:
     :raises DisconnectFailed: it fails as before
     """
     with _unchanged(backend, row, Event.DISCONNECT) as (volume, current, others, _lease):
-        closing = attachment_rows.connections_to_close(current, others)
+        closing = legacy_rows.connections_to_close(current, others)
         try:
             for item in (*closing, current):
                 if item["state"] != AttachmentState.DISCONNECT_FAILED:
@@ -288,7 +295,7 @@ def _detach(
 
 def _notify_served(backend: Backend, transitioned: Transitioned, remaining: Transitioned) -> None:
     """Send the notifications about a legacy attachment that went with its fenced connection."""
-    served = attachment_rows.find_served(transitioned.attachment, transitioned.others)
+    served = legacy_rows.find_served(transitioned.attachment, transitioned.others)
     if served is not None and served["id"] not in {row["id"] for row in remaining.others}:
         removed = remaining._replace(attachment=served)
         for event in ("detach.start", "detach.end"):
@@ -299,7 +306,7 @@ def _end_connections(
     backend: Backend, transitioned: Transitioned, volume_lease: VolumeLease, *, by_force: bool
 ) -> list[AttachmentRow]:
     """Close the connections of an attachment that is detached; return the other rows."""
-    ending = attachment_rows.connections_to_close(transitioned.attachment, transitioned.others)
+    ending = legacy_rows.connections_to_close(transitioned.attachment, transitioned.others)
     ended = [
         row["id"]
         for row in ending
@@ -414,7 +421,7 @@ def _revoke(
         return None
     provided = flow_runner.run_cached(attachment_flows.build_fence, {"request": request})
     proof: Proof = provided["proof"]
-    served = attachment_rows.find_served(row, others)
+    served = legacy_rows.find_served(row, others)
     subject: AttachmentRow = {**served, "host": row["host"]} if served else row
     events.record_fenced(subject, proof)
     return proof

@@ -18,6 +18,7 @@ from attachd.db.attachments import (
     attachment_store,
     connect_rules,
     duplicates,
+    legacy_rows,
 )
 from attachd.db.attachments.attachment_rows import Guard, LockedVolume
 from attachd.db.attachments.connect_rules import Action, Request
@@ -93,7 +94,7 @@ def fence(attachment_id: str, volume_id: str) -> None:
     The result of an operation in progress on it can no longer be stored.
 
     :raises AttachmentNotFound: it does not exist any more
-    :raises Conflict: as of attachment_rows.fenced_generation()
+    :raises Conflict: as of legacy_rows.check_may_be_fenced()
     """
     _request(attachment_id, volume_id, Event.DISCONNECT, _fence)
 
@@ -119,7 +120,8 @@ def fence_on_host(attachment_id: str, volume_id: str) -> None:
 def _fence(locked: LockedVolume) -> Mapping[str, Any]:
     if locked.attachment["fenced"]:
         duplicates.check_not_requested(locked.attachment, AttachmentState.DISCONNECTING)
-    return attachment_rows.fenced_generation(locked.attachment, locked.others)
+    legacy_rows.check_may_be_fenced(locked.attachment, locked.others)
+    return attachment_rows.fenced_generation(locked.attachment)
 
 
 def withdraw(

@@ -31,10 +31,6 @@ _RANDOM_GENERATIONS = 2**30
 # The attachment goes, now or as soon as its host has released the device.
 _DETACHING = frozenset({Event.DISCONNECT, Event.WITHDRAW})
 
-# Transitions of which a manager that holds the lease records only the outcome.  A request without
-# a lease, which a manager executes later, is recorded at once.
-_STARTED_BY_MANAGER = frozenset({Event.CONNECT, Event.DISCONNECT})
-
 
 class Transitioned(NamedTuple):
     """The result of a transition, as read in its own transaction.
@@ -97,58 +93,6 @@ def not_detaching(rows: Sequence[AttachmentRow]) -> list[AttachmentRow]:
 def of_user(rows: Sequence[AttachmentRow], user_id: str | None) -> list[AttachmentRow]:
     """Return the rows that one user created."""
     return [row for row in rows if row["user_id"] == user_id]
-
-
-def find_hold(
-    volume: LockedVolumeRow, rows: Sequence[AttachmentRow], user_id: str | None
-) -> AttachmentRow | None:
-    """Return the hold that a user releases or makes use of, the oldest one; None: there is none.
-
-    None of the older calls names a hold. An ordinary volume has one at most; of several, those of
-    other users are not touched.
-    """
-    holds = of_kind(rows, AttachmentKind.HOLD)
-    return next(iter(of_user(holds, user_id) if volume["multiattach"] else holds), None)
-
-
-def is_on_host(made: AttachmentRow, host: str | None) -> bool:
-    """Return whether an attachment is on a host; a machine without a server may be named as
-    one.
-    """
-    if host is None:
-        return False
-    names = (name for name in (made["host"], made["instance_uuid"]) if name)
-    return any(host_identity.is_same_name(name, host) for name in names)
-
-
-def without_connection(rows: Sequence[AttachmentRow]) -> list[AttachmentRow]:
-    """Return the legacy attachments that are not being removed and have no connection yet."""
-    connections = holding(of_kind(rows, AttachmentKind.CONNECTION))
-    served = {row["parent_id"] for row in connections}
-    made = not_detaching(of_kind(rows, AttachmentKind.LEGACY))
-    return [row for row in made if row["id"] not in served]
-
-
-def connections_to_close(
-    current: AttachmentRow, others: Sequence[AttachmentRow]
-) -> list[AttachmentRow]:
-    """Return the connections that end with an attachment.
-
-    With the last legacy attachment of a user end the connections without a parent that this user
-    opened, unless a hold of the user remains, to which they may belong, or the attachment is
-    fenced: that concerns one host.
-
-    :param others: the volume's other rows
-    """
-    connections = of_kind(others, AttachmentKind.CONNECTION)
-    reach = {current["id"]}
-    theirs = of_user(others, current["user_id"])
-    claims = of_kind(theirs, AttachmentKind.HOLD)
-    claims += holding(of_kind(theirs, AttachmentKind.LEGACY))
-    if current["kind"] == AttachmentKind.LEGACY and not claims and not current["fenced"]:
-        own = of_user(connections, current["user_id"])
-        reach |= {row["id"] for row in own if row["parent_id"] is None}
-    return [row for row in connections if reach & {row["id"], row["parent_id"]}]
 
 
 def of_others(current: AttachmentRow, rows: Sequence[AttachmentRow]) -> list[AttachmentRow]:
@@ -254,18 +198,8 @@ def next_generation(row: AttachmentRow) -> dict[str, Any]:
     return {"generation": row["generation"] + 1}
 
 
-def fenced_generation(current: AttachmentRow, others: Sequence[AttachmentRow]) -> dict[str, Any]:
-    """Return the columns of an attachment that is fenced: see :func:`next_generation`.
-
-    :param others: the volume's other rows
-    :raises Conflict: it is a legacy attachment with connections, which are fenced instead of it
-    """
-    served = [row["host"] for row in holding(others) if row["parent_id"] == current["id"]]
-    if served:
-        raise exception.Conflict(
-            reason=f"Attachment {current['id']} was made by os-attach, and host {served[0]} is "
-            "connected for it: fence that host."
-        )
+def fenced_generation(current: AttachmentRow) -> dict[str, Any]:
+    """Return the columns of an attachment that is fenced: see :func:`next_generation`."""
     return {**next_generation(current), "fenced": True}
 
 
@@ -294,46 +228,6 @@ def check_allowed_states(row: AttachmentRow, allowed_states: Collection[str] | N
         )
 
 
-def transition(
-    connection: sa.Connection,
-    volume: LockedVolumeRow,
-    rows: Sequence[AttachmentRow],
-    current: AttachmentRow,
-    event: Event,
-    values: Mapping[str, Any],
-    guard: Guard | None = None,
-    generation: int | None = None,
-    volume_lease: Mapping[str, Any] | None = None,
-) -> Transitioned:
-    """Take one of the rows of a locked volume through a transition, and the volume with it.
-
-    :param volume_lease: other changes of the volume's row, see volume_leases.acquire(); None:
-        there is no lease
-    :raises: as attachment_store.transition()
-    """
-    others = [row for row in rows if row is not current]
-    if volume["state"] in states.BEING_REMOVED and current["state"] in states.INACTIVE:
-        # It did not prevent the removal of its volume, and goes with it: if it counted again, the
-        # volume's data would be removed and its row could not.
-        raise exception.Conflict(reason=f"Volume {volume['id']} is {volume['state']}.")
-    source = AttachmentState(current["state"])
-    stored = dict(values)
-    if guard is not None:
-        stored.update(guard(LockedVolume(connection, volume, current, others)))
-    target = _swap(connection, current, event, stored, generation)
-    # A manager records the outcome of its work, not the start.
-    if source != target and (volume_lease is None or event not in _STARTED_BY_MANAGER):
-        _record(connection, current, event, stored)
-    changed = volume_changes(volume, current, source, event)
-    if event is Event.REVOKED and current["kind"] == AttachmentKind.CONNECTION:
-        if current["fenced"] and (served := _only_served(current, others)):
-            others, changed = _remove_served(connection, volume, served, others)
-        others = [*_close_connection(connection, volume, current, others)]
-    remaining: Sequence[AttachmentRow] = others if target is None else [*others, current]
-    update_volume(connection, volume, remaining, {**changed, **(volume_lease or {})})
-    return Transitioned(volume, current, others, source)
-
-
 def volume_changes(
     volume: LockedVolumeRow, current: AttachmentRow, source: AttachmentState, event: Event
 ) -> dict[str, Any]:
@@ -351,72 +245,6 @@ def volume_changes(
     elif event is Event.CANCEL:
         changed["state"] = states.state_after_detach(VolumeState(volume["state"])).value
     return changed
-
-
-def _close_connection(
-    connection: sa.Connection,
-    volume: LockedVolumeRow,
-    closed: AttachmentRow,
-    others: Sequence[AttachmentRow],
-) -> Sequence[AttachmentRow]:
-    """Update the rows that depended on a closed connection; return the remaining rows.
-
-    The hold that it was opened for is released. Its parent, if it asked to read only, does so from
-    now on, unless another host of the parent may write.
-    """
-    if closed["parent_id"] is None:
-        return release_hold(connection, others, find_hold(volume, others, closed["user_id"]))
-    served = [row for row in others if row["id"] == closed["parent_id"]]
-    writers = [
-        row for row in others if row["parent_id"] == closed["parent_id"] and row["mode"] == "rw"
-    ]
-    for row in of_kind(served, AttachmentKind.LEGACY):
-        if row["asked_mode"] == "ro" and not writers:
-            connection.execute(statements.UPDATE, {"match_id": row["id"], "mode": "ro"})
-    return others
-
-
-def find_served(closed: AttachmentRow, others: Sequence[AttachmentRow]) -> AttachmentRow | None:
-    """Return the legacy attachment that a connection serves; None: there is none."""
-    legacy = of_kind(others, AttachmentKind.LEGACY)
-    return next((row for row in legacy if row["id"] == closed["parent_id"]), None)
-
-
-def _only_served(closed: AttachmentRow, others: Sequence[AttachmentRow]) -> AttachmentRow | None:
-    """Return the legacy attachment whose last connection this is, unless it is detached anyway."""
-    served = find_served(closed, others)
-    if served is None or not not_detaching([served]):
-        return None
-    connections = [row for row in holding(others) if row["parent_id"] == served["id"]]
-    return None if connections else served
-
-
-def _remove_served(
-    connection: sa.Connection,
-    volume: LockedVolumeRow,
-    served: AttachmentRow,
-    others: Sequence[AttachmentRow],
-) -> tuple[list[AttachmentRow], dict[str, Any]]:
-    """Remove a legacy attachment with its last connection, which was fenced.
-
-    :returns: the remaining rows, and the other changes of the volume
-    """
-    changed: dict[str, Any] = {}
-    for event in (Event.DISCONNECT, Event.REVOKED):
-        source = AttachmentState(served["state"])
-        _swap(connection, served, event, {}, None)
-        changed |= volume_changes(volume, served, source, event)
-    _record(connection, served, Event.REVOKED, {})
-    return [row for row in others if row is not served], changed
-
-
-def release_hold(
-    connection: sa.Connection, held: Sequence[AttachmentRow], hold: AttachmentRow | None
-) -> list[AttachmentRow]:
-    """Release a hold, if there is one; return the remaining rows."""
-    if hold is not None:
-        compare_and_swap(connection, hold, Event.RELEASE, {}, None)
-    return [row for row in held if row is not hold]
 
 
 def without_attached_mode(admin_metadata: Mapping[str, str]) -> dict[str, str]:
@@ -442,20 +270,21 @@ def compare_and_swap(
     :raises InvalidTransition: the row is in no source state, or has another generation
     """
     source = row["state"]
-    target = _swap(connection, row, event, values, generation, statement)
+    target = swap(connection, row, event, values, generation, statement)
     if source != target:
-        _record(connection, row, event, values)
+        record(connection, row, event, values)
     return target
 
 
-def _record(
+def record(
     connection: sa.Connection, row: AttachmentRow, event: Event, values: dict[str, Any]
 ) -> None:
+    """Record the event of a transition, which :func:`swap` has made."""
     target = states.ATTACHMENT_TRANSITIONS[event].target
     events.record(connection, row, events.event_type(event, target), values.get("error"))
 
 
-def _swap(
+def swap(
     connection: sa.Connection,
     row: AttachmentRow,
     event: Event,
@@ -463,6 +292,7 @@ def _swap(
     generation: int | None,
     statement: CompiledStatement | None = None,
 ) -> AttachmentState | None:
+    """Do as :func:`compare_and_swap`, but record no event."""
     target = states.ATTACHMENT_TRANSITIONS[event].target
     params: dict[str, Any] = {"match_id": row["id"]}
     statement = statements.SWAP[event] if statement is None else statement

@@ -19,7 +19,14 @@ from attachd import exception, states
 from attachd.conf import CONF
 from attachd.db import models, quotas
 from attachd.db.agents import agent_store
-from attachd.db.attachments import attachment_rows, connect_rules, duplicates, events, statements
+from attachd.db.attachments import (
+    attachment_rows,
+    connect_rules,
+    duplicates,
+    events,
+    legacy_rows,
+    statements,
+)
 from attachd.db.attachments.attachment_rows import Guard, LockedVolume, Transitioned
 from attachd.db.cluster import volume_leases
 from attachd.db.cluster.volume_leases import VolumeLeaseToken
@@ -47,6 +54,9 @@ _LOCK_STATEMENTS = {
     Event.CONNECT: statements.LOCK_VOLUME_TO_CONNECT,
     Event.DISCONNECT: statements.LOCK_VOLUME_TO_DISCONNECT,
 }
+# Transitions of which a manager that holds the lease records only the outcome.  A request without
+# a lease, which a manager executes later, is recorded at once.
+_STARTED_BY_MANAGER = frozenset({Event.CONNECT, Event.DISCONNECT})
 _RECOVERABLE = states.ACCESS_UNKNOWN | {AttachmentState.CONNECTING, AttachmentState.DISCONNECTING}
 
 
@@ -250,7 +260,7 @@ def transition(
         rows = attachment_rows.list_rows(connection, volume_id)
         current = _find(rows, attachment_id)
         ended = {"lease_holder": None} if last else {}
-        transitioned = attachment_rows.transition(
+        transitioned = transition_locked(
             connection,
             volume,
             rows,
@@ -264,6 +274,46 @@ def transition(
     if volume_lease:
         volume_leases.confirm(volume_lease, stored, ended=last)
     return transitioned
+
+
+def transition_locked(
+    connection: sa.Connection,
+    volume: LockedVolumeRow,
+    rows: Sequence[AttachmentRow],
+    current: AttachmentRow,
+    event: Event,
+    values: Mapping[str, Any],
+    guard: Guard | None = None,
+    generation: int | None = None,
+    volume_lease: Mapping[str, Any] | None = None,
+) -> Transitioned:
+    """Take one of the rows of a locked volume through a transition, and the volume with it.
+
+    :param volume_lease: other changes of the volume's row, see volume_leases.acquire(); None:
+        there is no lease
+    :raises: as :func:`transition`
+    """
+    others = [row for row in rows if row is not current]
+    if volume["state"] in states.BEING_REMOVED and current["state"] in states.INACTIVE:
+        # It did not prevent the removal of its volume, and goes with it: if it counted again, the
+        # volume's data would be removed and its row could not.
+        raise exception.Conflict(reason=f"Volume {volume['id']} is {volume['state']}.")
+    source = AttachmentState(current["state"])
+    stored = dict(values)
+    if guard is not None:
+        stored.update(guard(LockedVolume(connection, volume, current, others)))
+    target = attachment_rows.swap(connection, current, event, stored, generation)
+    # A manager records the outcome of its work, not the start.
+    if source != target and (volume_lease is None or event not in _STARTED_BY_MANAGER):
+        attachment_rows.record(connection, current, event, stored)
+    changed = attachment_rows.volume_changes(volume, current, source, event)
+    if event is Event.REVOKED and current["kind"] == AttachmentKind.CONNECTION:
+        others, changed = legacy_rows.end_connection(connection, volume, current, others)
+    remaining: Sequence[AttachmentRow] = others if target is None else [*others, current]
+    attachment_rows.update_volume(
+        connection, volume, remaining, {**changed, **(volume_lease or {})}
+    )
+    return Transitioned(volume, current, others, source)
 
 
 @retried
@@ -317,7 +367,7 @@ def begin_together(
         rows = attachment_rows.list_rows(connection, volume_id)
 
         def begin(attachment_id: str, guard: Guard) -> Transitioned:
-            return attachment_rows.transition(
+            return transition_locked(
                 connection,
                 volume,
                 rows,
@@ -371,7 +421,7 @@ def finish_together(
 
         def finish(outcome: Outcome) -> Transitioned:
             with outcome.attributed():
-                transitioned = attachment_rows.transition(
+                transitioned = transition_locked(
                     connection,
                     volume,
                     rows,

@@ -26,7 +26,7 @@ import sqlalchemy as sa
 from attachd import exception, host_identity, multiattach, states
 from attachd.conf import CONF
 from attachd.db import host_fences, models
-from attachd.db.attachments import attachment_moves, attachment_rows, duplicates
+from attachd.db.attachments import attachment_moves, attachment_rows, duplicates, legacy_rules
 from attachd.db.attachments.attachment_rows import LockedVolume
 from attachd.db.engine import session
 from attachd.db.row_types import AttachmentRow, LockedVolumeRow
@@ -143,7 +143,7 @@ def decide(locked: LockedVolume, request: Request) -> Decision:
         )
     if request.action is Action.INITIALIZE:
         host, user_id = (connector or {}).get("host"), locked.attachment["user_id"]
-        parent = find_parent(locked.volume, locked.others, host, user_id)
+        parent = legacy_rules.find_parent(locked.volume, locked.others, host, user_id)
         served: Any = {**locked.attachment, **parent}
         locked = locked._replace(attachment=served)
     if request.action is not Action.RESUME:
@@ -190,14 +190,15 @@ def other_holders(locked: LockedVolume, request: Request) -> list[AttachmentRow]
       could write beside the two ends.
       CONNECT_EXCLUSIVE counts also the server's connections, of an ordinary volume;
     * for the older calls, which name no consumer, those that may belong to the same attach: see
-      :func:`_others_of_connection` and :func:`_others_of_legacy_attachment`.
+      legacy_rules.py.
     """
     volume, current = locked.volume, locked.attachment
     rows = attachment_rows.of_others(current, attachment_rows.holding(locked.others))
     if request.action is Action.INITIALIZE:
-        return _others_of_connection(volume, current, rows, request.connector or {})
+        host = (request.connector or {}).get("host")
+        return legacy_rules.others_of_connection(volume, current, rows, host)
     if request.action is Action.RECORD:
-        return _others_of_legacy_attachment(volume, current, rows)
+        return legacy_rules.others_of_legacy_attachment(volume, current, rows)
     if request.action is Action.CONNECT_EXCLUSIVE and not volume["multiattach"]:
         others = _of_other_servers(volume, current, rows)
         return [row for row in rows if row["state"] in states.CONNECTOR_FIXED or row in others]
@@ -214,57 +215,6 @@ def _of_other_servers(
     if attachment_moves.has_open_move(same) or (volume["multiattach"] and len(same) > 1):
         return list(rows)
     return [row for row in rows if row["instance_uuid"] != server]
-
-
-def _others_of_connection(
-    volume: LockedVolumeRow,
-    current: AttachmentRow,
-    rows: Sequence[AttachmentRow],
-    connector: Connector,
-) -> list[AttachmentRow]:
-    """Return the rows that hold the volume for another consumer than a connection.
-
-    The connection of an ordinary volume is part of the attach whose hold or legacy attachment is
-    there.  That of a multiattach volume is, where the user has a hold without a connection, or a
-    legacy attachment without a connection is this user's or on this host.
-    """
-    if not volume["multiattach"]:
-        attachments = attachment_rows.visible(rows)
-        return [
-            row
-            for row in attachments
-            if row["kind"] == AttachmentKind.ATTACHMENT or row["state"] in states.DETACHING
-        ]
-    user_id, host = current["user_id"], connector.get("host")
-    connections = attachment_rows.of_kind(rows, AttachmentKind.CONNECTION)
-    unused = [
-        row for row in attachment_rows.of_user(connections, user_id) if row["parent_id"] is None
-    ]
-    holds = attachment_rows.of_user(attachment_rows.of_kind(rows, AttachmentKind.HOLD), user_id)
-    waiting = [
-        row
-        for row in attachment_rows.without_connection(rows)
-        if row["user_id"] == user_id or attachment_rows.is_on_host(row, host)
-    ]
-    if len(holds) > len(unused) or waiting:
-        return []
-    return [*attachment_rows.visible(rows), *connections]
-
-
-def _others_of_legacy_attachment(
-    volume: LockedVolumeRow, current: AttachmentRow, rows: Sequence[AttachmentRow]
-) -> list[AttachmentRow]:
-    """Return the rows that hold the volume for another consumer than a new legacy attachment.
-
-    Holds and connections of an ordinary volume are for it, those of a multiattach volume only if
-    they are of the same user.
-    """
-    return [
-        row
-        for row in rows
-        if row["kind"] in states.VISIBLE_KINDS
-        or (volume["multiattach"] and row["user_id"] != current["user_id"])
-    ]
 
 
 def _is_admitted(current: AttachmentRow, action: Action) -> bool:
@@ -327,30 +277,17 @@ def _decide_mode(locked: LockedVolume, request: Request) -> str:
     requested = request.mode or current.get("asked_mode")
     if connector is not None and not requested and connector.get("mode") in {"rw", "ro"}:
         requested = connector["mode"]
-    if request.action is Action.INITIALIZE and _serves_reader(locked):
+    if request.action is Action.INITIALIZE and legacy_rules.serves_reader(locked):
         requested = "ro"
     others = locked.others
     if connector is None and request.action is not Action.RESERVE:
-        others = [row for row in others if not _may_serve(row, current)]
+        others = [row for row in others if not legacy_rules.may_serve(row, current)]
     return decide_mode(locked.volume, current, others, requested)
-
-
-def _may_serve(row: AttachmentRow, current: AttachmentRow) -> bool:
-    """Return whether a row is a connection without an attachment yet, of the user of os-attach."""
-    is_unused = row["kind"] == AttachmentKind.CONNECTION and row["parent_id"] is None
-    return is_unused and bool(row["user_id"] == current["user_id"])
 
 
 def _keeps_mode(current: AttachmentRow) -> bool:
     """Return whether access may have been granted: it is granted again in the same mode."""
     return AttachmentState(current["state"]) in states.CONNECTOR_FIXED and bool(current["mode"])
-
-
-def _serves_reader(locked: LockedVolume) -> bool:
-    """Return whether a connection serves an attachment that only reads."""
-    parent_id = locked.attachment["parent_id"]
-    served = [row for row in locked.others if row["id"] == parent_id]
-    return "ro" in [row["asked_mode"] or row["mode"] for row in served]
 
 
 def decide_mode(
@@ -406,40 +343,6 @@ def _other_writers(
     return _of_other_servers(volume, current, apart)
 
 
-# ---- Connections of the older calls ----
-
-
-def find_parent(
-    volume: LockedVolumeRow, rows: Sequence[AttachmentRow], host: str | None, user_id: str | None
-) -> Mapping[str, Any]:
-    """Return the columns that assign a new connection to the legacy attachment it serves.
-
-    :param rows: the volume's other rows
-    :param host: that is connected
-    :param user_id: of the caller
-    :returns: empty if it serves none, or several may be meant
-    """
-    legacy = attachment_rows.of_kind(rows, AttachmentKind.LEGACY)
-    candidates = attachment_rows.not_detaching(legacy)
-    if volume["multiattach"]:
-        waiting = attachment_rows.without_connection(rows)
-        candidates = [row for row in waiting if attachment_rows.is_on_host(row, host)]
-        candidates = candidates or _awaiting_connection(rows, user_id)
-    if not candidates:
-        return {}
-    return {"parent_id": candidates[0]["id"], "instance_uuid": candidates[0]["instance_uuid"]}
-
-
-def _awaiting_connection(
-    rows: Sequence[AttachmentRow], user_id: str | None
-) -> list[AttachmentRow]:
-    """Return the attachment that a user's next connection is for; empty if that is not certain."""
-    own = attachment_rows.of_user(rows, user_id)
-    waiting = attachment_rows.of_user(attachment_rows.without_connection(rows), user_id)
-    certain = len(waiting) == 1 and not attachment_rows.of_kind(own, AttachmentKind.HOLD)
-    return waiting if certain else []
-
-
 # ---- Limits ----
 
 
@@ -476,23 +379,17 @@ def _check_limit_of_type(volume: LockedVolumeRow, rows: Sequence[AttachmentRow])
 
 
 def _count_consumers(rows: Sequence[AttachmentRow]) -> int:
-    """Count servers, and hosts without one; a user's hold and connection are of one of them.
+    """Count servers, hosts without one, and the consumers of the older calls.
 
     A server counts once while it moves, with two attachments; each further one counts.  So does a
     host without a server whose attachment moves.
     """
     attached = attachment_rows.holding(attachment_rows.visible(rows))
-    connections = attachment_rows.holding(attachment_rows.of_kind(rows, AttachmentKind.CONNECTION))
-    unused = [row for row in connections if row["parent_id"] is None]
-    holds = attachment_rows.of_kind(rows, AttachmentKind.HOLD)
     servers = Counter(
         row.get("instance_uuid") or row.get("move_from") or row["id"] for row in attached
     )
-    users = {row["user_id"] for row in (*holds, *unused)}
-    return sum(max(1, number - 1) for number in servers.values()) + sum(
-        max(len(attachment_rows.of_user(holds, user)), len(attachment_rows.of_user(unused, user)))
-        for user in users
-    )
+    attachments = sum(max(1, number - 1) for number in servers.values())
+    return attachments + legacy_rules.count_consumers(rows)
 
 
 def _check_limit_per_host(

@@ -13,7 +13,14 @@ import sqlalchemy as sa
 
 from attachd import exception
 from attachd.db import models, quotas
-from attachd.db.attachments import attachment_rows, connect_rules, duplicates, statements
+from attachd.db.attachments import (
+    attachment_rows,
+    attachment_store,
+    connect_rules,
+    duplicates,
+    legacy_rows,
+    statements,
+)
 from attachd.db.attachments.attachment_queries import PUBLIC_COLUMNS
 from attachd.db.attachments.connect_rules import READONLY, Action
 from attachd.db.cluster import volume_leases
@@ -160,7 +167,7 @@ def attach(
         )
         known = current or _new_row(volume_id, request)
         opened = _connections_for(known, volume, held, request)
-        hold = attachment_rows.find_hold(volume, held, request["user_id"])
+        hold = legacy_rows.find_hold(volume, held, request["user_id"])
         if current is not None and current["state"] == AttachmentState.ATTACHED:
             hold = None  # The first call has released it.
         locked = attachment_rows.LockedVolume(
@@ -190,7 +197,7 @@ def attach(
             values = {"mode": modes["mode"]} if reserved else {}
             attachment_rows.compare_and_swap(connection, current, Event.COMPLETE, values, None)
         _set_parent(connection, opened, current)
-        remaining = attachment_rows.release_hold(connection, held, hold)
+        remaining = legacy_rows.release_hold(connection, held, hold)
         attachment_rows.update_volume(connection, volume, remaining, changed)
     return current
 
@@ -230,7 +237,7 @@ def begin_connection(
             # A connect that failed held nothing: the volume is connected for this user now.
             values = identity
             current.update(identity)
-        transitioned = attachment_rows.transition(
+        transitioned = attachment_store.transition_locked(
             connection,
             volume,
             held,
@@ -250,8 +257,8 @@ def _is_expected(
     volume: LockedVolumeRow, held: Sequence[AttachmentRow], user_id: str | None
 ) -> bool:
     """Return whether a hold or an attachment counts already for a new connection."""
-    hold = attachment_rows.find_hold(volume, held, user_id)
-    return hold is not None or bool(attachment_rows.without_connection(held))
+    hold = legacy_rows.find_hold(volume, held, user_id)
+    return hold is not None or bool(legacy_rows.without_connection(held))
 
 
 def _new_row(volume_id: str, request: AttachRequest) -> AttachmentRow:
@@ -286,7 +293,7 @@ def _connections_for(
     connections = attachment_rows.of_kind(held, AttachmentKind.CONNECTION)
     free = [row for row in connections if row["parent_id"] is None]
     if volume["multiattach"]:
-        at_host = [row for row in free if attachment_rows.is_on_host(current, row["host"])]
+        at_host = [row for row in free if legacy_rows.is_on_host(current, row["host"])]
         # Several may be of several servers: their users are unknown then.
         own = attachment_rows.of_user(free, request["user_id"])
         free = at_host or (own if len(own) == 1 else [])
@@ -359,8 +366,6 @@ def _reusable(
     A user who has reserved one of several attachments gets a connection of its own, not one that
     is in use: it is closed by itself, even if it is of the same host.
     """
-    one_more = (
-        volume["multiattach"] and attachment_rows.find_hold(volume, held, user_id) is not None
-    )
+    one_more = volume["multiattach"] and legacy_rows.find_hold(volume, held, user_id) is not None
     connections = attachment_rows.of_kind(held, AttachmentKind.CONNECTION)
     return [row for row in connections if row["parent_id"] is None or not one_more]

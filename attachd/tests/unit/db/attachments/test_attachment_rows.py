@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows that hold a volume, their descriptions, and changes of a volume when one of them moves;
-connections_to_close() is tested with its callers.
-"""
+"""Rows that hold a volume, their descriptions, and changes of a volume when one of them moves."""
 
 import unittest
 

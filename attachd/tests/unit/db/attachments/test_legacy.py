@@ -2,7 +2,7 @@
 """Holds, pending detaches, connections, and legacy attachments."""
 
 from attachd import exception
-from attachd.db.attachments import attachment_rows, attachment_store, connect_rules, legacy
+from attachd.db.attachments import attachment_store, legacy
 from attachd.tests.fixtures import databases, db_rows
 from attachd.tests.fixtures.db_rows import CONNECTOR, OTHER_CONNECTOR
 
@@ -287,81 +287,6 @@ class ParentTest(Case):
         ids = [self.connect(), self.connect(OTHER_CONNECTOR)]
         self.attach()
         self.assertEqual([None, None], self.serves(*ids))
-
-    def test_later_connection_gets_attachment_as_parent(self):
-        attachment_id = self.attach()["id"]
-        volume, held = db_rows.get_volume(self.volume_id), db_rows.list_attachments(self.volume_id)
-        self.assertEqual(
-            attachment_id,
-            connect_rules.find_parent(volume, held, "anywhere", "other")["parent_id"],
-        )
-        self.multiattach()
-        volume = db_rows.get_volume(self.volume_id)
-        self.assertEqual({}, connect_rules.find_parent(volume, held, "anywhere", "other"))
-        self.attach(OTHER_SERVER, host="compute-2")
-        held = db_rows.list_attachments(self.volume_id)
-        bound = connect_rules.find_parent(volume, held, "compute-2", "other")
-        self.assertEqual(OTHER_SERVER, bound["instance_uuid"])
-
-    def closed(self, attachment_id):
-        held = db_rows.list_attachments(self.volume_id)
-        (row,) = [item for item in held if item["id"] == attachment_id]
-        return {
-            connection["id"]
-            for connection in attachment_rows.connections_to_close(
-                row, [x for x in held if x != row]
-            )
-        }
-
-    def test_detach_closes_connections_of_attachment(self):
-        self.multiattach()
-        attachment_id, other = self.attach()["id"], self.attach(OTHER_SERVER)["id"]
-        one, _two = (
-            self.connect(parent_id=attachment_id),
-            self.connect(OTHER_CONNECTOR, parent_id=other),
-        )
-        _orphan = self.connect()
-        self.assertEqual({one}, self.closed(attachment_id))
-
-    def test_last_detach_closes_connections_without_parent(self):
-        self.multiattach()
-        attachment_id = self.attach()["id"]
-        orphan = self.connect()
-        self.assertEqual({orphan}, self.closed(attachment_id))
-        self.hold()
-        self.assertEqual(set(), self.closed(attachment_id))
-
-    def test_detach_of_reservation_closes_no_other_connection(self):
-        self.multiattach()
-        attachment_id = self.attach()["id"]
-        orphan = self.connect()
-        db_rows.add_attachment(self.volume_id, "attached", user_id="u")
-        self.assertEqual({orphan}, self.closed(attachment_id))
-
-    def test_last_detach_keeps_connection_of_attachment_of_api(self):
-        self.multiattach()
-        attachment_id = self.attach()["id"]
-        other = db_rows.add_attachment(self.volume_id, "attached", user_id="u")["id"]
-        self.connect(OTHER_CONNECTOR, parent_id=other)
-        self.assertEqual(set(), self.closed(attachment_id))
-
-    def test_detach_keeps_connection_of_other_user(self):
-        self.multiattach()
-        attachment_id = self.attach()["id"]
-        self.connect(user_id="other")
-        self.assertEqual(set(), self.closed(attachment_id))
-
-    def test_detach_closes_connections_of_same_user_only(self):
-        self.multiattach()
-        attachment_id = self.attach()["id"]
-        theirs = legacy.attach(self.volume_id, claim(OTHER_SERVER, user_id="other"))["id"]
-        one, two = self.connect(), self.connect(OTHER_CONNECTOR, user_id="other")
-        self.assertEqual(({one}, {two}), (self.closed(attachment_id), self.closed(theirs)))
-
-    def test_delete_of_api_attachment_closes_own_connections_only(self):
-        attachment_id = db_rows.add_attachment(self.volume_id, "attached")["id"]
-        self.connect()
-        self.assertEqual(set(), self.closed(attachment_id))
 
 
 class ConnectionTest(Case):
