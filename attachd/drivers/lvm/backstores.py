@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 import zlib
 
+from attachd.drivers import iscsi
 from attachd.drivers.lvm import configfs
-from attachd.drivers.tgt import names
 
 _ATTRIBUTES: Final = {
     "max_write_same_len": "0",  # WRITE SAME; hosts write zeros by WRITE instead
@@ -89,7 +89,7 @@ class Backstore:
         self.tree.command(self.path / "control", self.kind.control.format(device))
         self.tree.command(self.path / "udev_path", f"{device}")
         # Hosts derive the world-wide name from it: it is the same over any connection.
-        self.tree.command(self.path / "wwn" / "vpd_unit_serial", names.scsi_id(self.path.name))
+        self.tree.command(self.path / "wwn" / "vpd_unit_serial", iscsi.scsi_id(self.path.name))
         self.tree.write(self.path / "enable", "1")
 
     def parts(self, device: Path) -> frozenset[str]:

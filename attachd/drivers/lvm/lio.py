@@ -27,13 +27,11 @@ import re
 from typing import Final
 
 from attachd import exception
-from attachd.drivers import abilities, base
+from attachd.drivers import abilities, base, iscsi
 from attachd.drivers.lvm import backstores, configfs
 from attachd.drivers.lvm.backstores import Backstore
 from attachd.drivers.lvm.target import Target
-from attachd.drivers.tgt import names
 
-_PREFIX: Final = "iqn.2026-01.internal.attachd"
 _MODULES: Final = "target_core_mod, target_core_iblock, target_core_file, iscsi_target_mod"
 _LUN: Final = 0
 _LUN_NAME: Final = f"lun_{_LUN}"
@@ -87,7 +85,7 @@ class Lio(Target):
     def check_connector(self, connector: base.Connector) -> None:
         """Refuse a host without an iSCSI name."""
         if not _initiator(name := connector.get("initiator")):
-            raise names.invalid_initiator(name)
+            raise iscsi.invalid_initiator(name)
 
     def host(self, export: base.Export) -> str:
         """Return the iSCSI name in lower case."""
@@ -107,15 +105,15 @@ class Lio(Target):
         :returns: "iscsi", for os-brick's ISCSIConnector
         """
         initiator = self.host(export)
-        names.check_credentials(export, initiator)
-        group = self._group(volume.id, export.mode, names.own_id(export))
+        iscsi.check_credentials(export, initiator)
+        group = self._group(volume.id, export.mode, iscsi.own_id(export))
         name = group.path.parent.name
-        user = names.account(name, initiator)
+        user = iscsi.account(name, initiator)
         group.store.show(device)
         self.tree.make(self._fabric)
         group.show(self.portals)
         group.allow(initiator, user, export.secret)
-        return names.connection_info(
+        return iscsi.connection_info(
             volume, export, name, user, _LUN, [f"{portal}" for portal in self.portals]
         )
 
@@ -124,10 +122,10 @@ class Lio(Target):
     ) -> None:
         """Remove the initiator's ACLs, each target without another export, and its backstore."""
         if export.own_connection:
-            self._group(volume.id, export.mode, names.own_id(export)).remove()
+            self._group(volume.id, export.mode, iscsi.own_id(export)).remove()
             self._remove_unused_stores(volume.id)
             return
-        for mode in names.SUFFIXES:
+        for mode in iscsi.SUFFIXES:
             staying = _hosts(others, mode)
             group, initiator = self._group(volume.id, mode), self.host(export)
             if not staying:
@@ -138,13 +136,13 @@ class Lio(Target):
 
     def revoke_all_except(self, volume: base.VolumeRef, staying: Sequence[base.Export]) -> None:
         """Remove all other ACLs, and set attributes that let other hosts in."""
-        for mode in names.SUFFIXES:
+        for mode in iscsi.SUFFIXES:
             group = self._group(volume.id, mode)
             if not (initiators := _hosts(staying, mode)):
                 group.remove()
             elif group.exists():
                 group.forbid_all_except(initiators)
-        kept = {names.own_id(export): export for export in staying}
+        kept = {iscsi.own_id(export): export for export in staying}
         for group in self._groups(volume.id):
             own = kept.get(group.attachment_id) if group.attachment_id else None
             if own is not None and (initiator := self.host(own)):
@@ -188,7 +186,7 @@ class Lio(Target):
         """List the volumes with a backstore or a target."""
         prefix = self._name("", "rw")
         targets = [name for name in self.tree.list(self._fabric) if name.startswith(prefix)]
-        ids = {names.parse_target(name.removeprefix(prefix))[0] for name in targets}
+        ids = {iscsi.parse_target(name.removeprefix(prefix))[0] for name in targets}
         return ids.union(*(self.tree.list(self._backstores(kind)) for kind in backstores.KINDS))
 
     def list_exports(self, volume_id: str, device: Path) -> Iterator[base.BackendExport]:
@@ -204,10 +202,10 @@ class Lio(Target):
     ) -> Iterable[base.BackendExport]:
         """Return a target for each mode, and backstores; hosts need names."""
         found, stores = [], set()
-        for mode in names.SUFFIXES:
+        for mode in iscsi.SUFFIXES:
             name = self._name(volume.id, mode)
             if holders := _hosts(exports, mode):
-                accounts = [_account(names.account(name, holder)) for holder in holders]
+                accounts = [_account(iscsi.account(name, holder)) for holder in holders]
                 parts = frozenset([_IN_SERVICE, *accounts, *map(_lun, holders)])
                 found.append(base.BackendExport(volume.id, mode, frozenset(holders), parts))
                 stores.add(self._group(volume.id, mode).store.kind.part)
@@ -221,20 +219,20 @@ class Lio(Target):
 
     def _expected_alone(self, volume: base.VolumeRef, export: base.Export) -> base.BackendExport:
         name, host = (
-            self._group(volume.id, export.mode, names.own_id(export)).path.parent.name,
+            self._group(volume.id, export.mode, iscsi.own_id(export)).path.parent.name,
             self.host(export),
         )
         parts = [
-            names.own_part(export.attachment_id),
-            _account(names.account(name, host)),
+            iscsi.own_part(export.attachment_id),
+            _account(iscsi.account(name, host)),
             _lun(host),
         ]
-        holders = names.holders([host], export.attachment_id)
+        holders = iscsi.holders([host], export.attachment_id)
         return base.BackendExport(volume.id, export.mode, holders, frozenset(parts))
 
     def _name(self, volume_id: str, mode: base.AccessMode) -> str:
-        suffix = names.SUFFIXES[mode]
-        return f"{_PREFIX}:{self.backend}:{volume_id}{suffix}"
+        suffix = iscsi.SUFFIXES[mode]
+        return f"{iscsi.PREFIX}{self.backend}:{volume_id}{suffix}"
 
     def _group(
         self, volume_id: str, mode: base.AccessMode, attachment_id: str = ""
@@ -242,7 +240,7 @@ class Lio(Target):
         """Return the target of a mode, or that of one export."""
         name = self._name(volume_id, mode)
         if attachment_id:
-            name = names.own_target(self._name("", "rw"), volume_id, attachment_id)
+            name = iscsi.own_target(self._name("", "rw"), volume_id, attachment_id)
         path = self._fabric / name / "tpgt_1"
         kind = backstores.READERS if mode == "ro" and not attachment_id else backstores.WRITERS
         store = self._store(volume_id, kind)
@@ -250,10 +248,10 @@ class Lio(Target):
 
     def _groups(self, volume_id: str) -> list["PortalGroup"]:
         """Return the existing targets of a volume, those of single exports last."""
-        groups = [self._group(volume_id, mode) for mode in names.SUFFIXES]
+        groups = [self._group(volume_id, mode) for mode in iscsi.SUFFIXES]
         prefix = self._name("", "rw")
         for name in self.tree.list(self._fabric):
-            found, mode, attachment_id = names.parse_target(name.removeprefix(prefix))
+            found, mode, attachment_id = iscsi.parse_target(name.removeprefix(prefix))
             if name.startswith(prefix) and found == volume_id and attachment_id:
                 groups.append(self._group(volume_id, mode, attachment_id))
         return [group for group in groups if group.exists()]
@@ -379,8 +377,8 @@ class PortalGroup:
         """Return the target as an export; that of one export in the mode that its LUN has."""
         acls = self._acls()
         mode = self._present_mode() if self.attachment_id else self.mode
-        part = names.own_part(self.attachment_id) if self.attachment_id else _IN_SERVICE
-        parts = {*names.shown_part(part, self.attachment_id, serves=self._serves(portals))}
+        part = iscsi.own_part(self.attachment_id) if self.attachment_id else _IN_SERVICE
+        parts = {*iscsi.shown_part(part, self.attachment_id, serves=self._serves(portals))}
         if self.tree.read(self.path / "attrib" / "generate_node_acls") == "1":
             parts.add("access of all hosts")
         for acl in acls:
@@ -393,9 +391,9 @@ class PortalGroup:
         return base.BackendExport(
             volume_id,
             mode,
-            holders=names.holders([acl.name for acl in acls], self.attachment_id),
+            holders=iscsi.holders([acl.name for acl in acls], self.attachment_id),
             parts=frozenset(parts),
-            sessions=names.holders(sessions, self.attachment_id),
+            sessions=iscsi.holders(sessions, self.attachment_id),
         )
 
     def _present_mode(self) -> base.AccessMode:
@@ -434,13 +432,13 @@ class PortalGroup:
 
 def _initiator(name: object) -> str:
     """Return an iSCSI name in lower case, or "" if it is none, or cannot be a directory."""
-    valid = names.is_initiator(name) and "/" not in f"{name}"
+    valid = iscsi.is_initiator(name) and "/" not in f"{name}"
     return f"{name}".lower() if valid else ""
 
 
 def _hosts(exports: Sequence[base.Export], mode: base.AccessMode) -> set[str]:
     """Return the hosts that share the target of a mode."""
-    found = {_initiator(item.connector.get("initiator")) for item in names.sharing(exports, mode)}
+    found = {_initiator(item.connector.get("initiator")) for item in iscsi.sharing(exports, mode)}
     return found - {""}
 
 
@@ -473,6 +471,6 @@ def _name_holder(
         name
         for group in groups
         if group.has_acl(initiator) and (endpoint is None or group.path.parent.name == endpoint[1])
-        for name in names.holders([initiator], group.attachment_id)
+        for name in iscsi.holders([initiator], group.attachment_id)
     }
     return found.pop() if len(found) == 1 else initiator

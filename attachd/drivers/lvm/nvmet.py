@@ -24,12 +24,11 @@ from typing import Any, Final
 import uuid
 
 from attachd import exception
-from attachd.drivers import base
+from attachd.drivers import base, iscsi
 from attachd.drivers.lvm import configfs
 from attachd.drivers.lvm.target import Target
-from attachd.drivers.tgt import names
 
-_PREFIX: Final = "nqn.2026-01.internal.attachd"
+_PREFIX: Final = f"nqn.{iscsi.AUTHORITY}"
 _MODULES: Final = "nvmet, nvmet_tcp"
 _NQN = re.compile(r"nqn\.[\x21-\x2e\x30-\x7e]{1,219}")
 _TRIES: Final = 5
@@ -267,11 +266,11 @@ def _is_nqn(name: object) -> bool:
 
 def _serial(volume_id: str) -> str:
     """Return the serial number: 20 characters at most, the same at all subsystems of a volume."""
-    return names.scsi_id(volume_id)[:20]
+    return iscsi.scsi_id(volume_id)[:20]
 
 
 def _uuid(volume_id: str) -> str:
-    return f"{uuid.UUID(names.scsi_id(volume_id))}"
+    return f"{uuid.UUID(iscsi.scsi_id(volume_id))}"
 
 
 def _identity(volume_id: str, device: Path) -> dict[str, str]:

@@ -23,8 +23,16 @@ import weakref
 from oslo_config import cfg
 
 from attachd import exception
-from attachd.drivers import abilities, base, existing, existing_files, folder_identity, sparse
-from attachd.drivers.tgt import client, listing, names, parser
+from attachd.drivers import (
+    abilities,
+    base,
+    existing,
+    existing_files,
+    folder_identity,
+    iscsi,
+    sparse,
+)
+from attachd.drivers.tgt import client, listing, parser
 from attachd.drivers.tgt.targets import TargetManager
 
 _IQN_PREFIX = re.compile(r"iqn\.\d{4}-\d{2}\.[a-z0-9][a-z0-9.-]*:[a-z0-9.:-]*")
@@ -102,7 +110,7 @@ class TgtDriver(
         ),
         cfg.StrOpt(
             "tgt_iqn_prefix",
-            default="iqn.2026-01.internal.attachd:volume-",
+            default=f"{iscsi.PREFIX}volume-",
             help="What the names of targets begin with; the id of the volume follows.",
         ),
         cfg.StrOpt(
@@ -183,17 +191,17 @@ class TgtDriver(
 
     def check_connector(self, connector: base.Connector) -> None:
         """Refuse a host without an iSCSI name."""
-        if not names.is_initiator(name := connector.get("initiator")):
-            raise names.invalid_initiator(name)
+        if not iscsi.is_initiator(name := connector.get("initiator")):
+            raise iscsi.invalid_initiator(name)
 
     def grant(self, volume: base.VolumeRef, export: base.Export) -> base.ConnectionInfo:
         """Allow an initiator to log in to the volume's target with the secret of its session.
 
         :returns: "iscsi", for os-brick's ISCSIConnector
         """
-        initiator = names.initiator(export)
-        names.check_credentials(export, initiator)
-        name = names.target_of(self._prefix, volume.id, export)
+        initiator = iscsi.initiator(export)
+        iscsi.check_credentials(export, initiator)
+        name = iscsi.target_of(self._prefix, volume.id, export)
         with self._locks.held(volume.id):
             path = self._volumes.existing(volume.id)
             target = next(iter(self._tgtd.named(name)), None)
@@ -201,7 +209,7 @@ class TgtDriver(
             self._target_manager.show_unit(tid, target, path, export.mode)
             users = self._target_manager.ensure_sentinel()
             self._tgtd.bind_account(tid, self._target_manager.sentinel_of(users))
-            user = names.account(name, initiator)
+            user = iscsi.account(name, initiator)
             if user in users and not (target and user in target.accounts):
                 # It is unused, and its secret is unknown.
                 self._tgtd.delete_account(user)
@@ -210,7 +218,7 @@ class TgtDriver(
             # Last: until here no host can log in.
             self._tgtd.allow(tid, initiator)
         portals = [self.options.tgt_portal, *self.options.tgt_more_portals]
-        return names.connection_info(volume, export, name, user, client.LUN, portals)
+        return iscsi.connection_info(volume, export, name, user, client.LUN, portals)
 
     def revoke(
         self, volume: base.VolumeRef, export: base.Export, others: Sequence[base.Export]
@@ -222,19 +230,19 @@ class TgtDriver(
         access remains, independent of the present mode.
         """
         with self._locks.held(volume.id):
-            initiator = names.initiator(export)
+            initiator = iscsi.initiator(export)
             if export.own_connection:
                 self._target_manager.remove_own(
-                    names.target_of(self._prefix, volume.id, export), initiator
+                    iscsi.target_of(self._prefix, volume.id, export), initiator
                 )
                 return
             found = {target.name: target for target in self._targets(volume)}
-            for mode in names.SUFFIXES:
+            for mode in iscsi.SUFFIXES:
                 name = self._name(volume, mode)
-                user, target = names.account(name, initiator), found.get(name)
-                staying = {names.initiator(other) for other in names.sharing(others, mode)}
+                user, target = iscsi.account(name, initiator), found.get(name)
+                staying = {iscsi.initiator(other) for other in iscsi.sharing(others, mode)}
                 owed = target and any(
-                    names.account(name, other) not in target.accounts for other in staying
+                    iscsi.account(name, other) not in target.accounts for other in staying
                 )
                 if target and (mode == export.mode or user in target.accounts or owed):
                     if staying:
@@ -248,7 +256,7 @@ class TgtDriver(
         """Return the name of the session: an initiator has one with a target."""
         if export.own_connection:
             return ""
-        return f"{names.initiator(export)} {self._name(volume, export.mode)}"
+        return f"{iscsi.initiator(export)} {self._name(volume, export.mode)}"
 
     def boot_id(self) -> str:
         """Return the id of this start of tgtd."""
@@ -269,18 +277,18 @@ class TgtDriver(
     ) -> Iterable[base.BackendExport]:
         """Return a target for each mode; hosts without an initiator have no access."""
         expected = []
-        for mode in names.SUFFIXES:
+        for mode in iscsi.SUFFIXES:
             name = self._name(volume, mode)
-            if holders := names.initiators(exports, mode):
-                users = [listing.account(names.account(name, holder)) for holder in holders]
+            if holders := iscsi.initiators(exports, mode):
+                users = [listing.account(iscsi.account(name, holder)) for holder in holders]
                 parts = frozenset([*users, listing.IN_SERVICE])
                 expected.append(base.BackendExport(volume.id, mode, frozenset(holders), parts))
         for export in exports:
-            initiator = names.initiator(export)
+            initiator = iscsi.initiator(export)
             if export.own_connection and initiator:
-                user = names.account(names.target_of(self._prefix, volume.id, export), initiator)
-                own = names.own_part(export.attachment_id)
-                alone = names.holders([initiator], export.attachment_id)
+                user = iscsi.account(iscsi.target_of(self._prefix, volume.id, export), initiator)
+                own = iscsi.own_part(export.attachment_id)
+                alone = iscsi.holders([initiator], export.attachment_id)
                 parts = frozenset([listing.account(user), own])
                 expected.append(base.BackendExport(volume.id, export.mode, alone, parts))
         return base.merge_exports(expected)
@@ -288,23 +296,23 @@ class TgtDriver(
     def revoke_all_except(self, volume: base.VolumeRef, staying: Sequence[base.Export]) -> None:
         """Remove targets, initiators, sessions and accounts of all others than ``staying``."""
         kept: dict[str, tuple[base.AccessMode, set[str]]] = {
-            self._name(volume, mode): (mode, names.initiators(staying, mode))
-            for mode in names.SUFFIXES
+            self._name(volume, mode): (mode, iscsi.initiators(staying, mode))
+            for mode in iscsi.SUFFIXES
         }
         for export in staying:
             if export.own_connection:
-                initiators = {names.initiator(export)} - {""}
-                kept[names.target_of(self._prefix, volume.id, export)] = (export.mode, initiators)
+                initiators = {iscsi.initiator(export)} - {""}
+                kept[iscsi.target_of(self._prefix, volume.id, export)] = (export.mode, initiators)
         for target in self._targets(volume):
             mode, initiators = kept.get(target.name, ("ro", set()))
-            users = {names.account(target.name, initiator) for initiator in initiators}
+            users = {iscsi.account(target.name, initiator) for initiator in initiators}
             if initiators:
                 self._target_manager.revoke_all_except(target, initiators, users)
                 self._target_manager.set_mode(target, mode)
             else:
                 self._target_manager.remove(target)
             for user in target.accounts:
-                if user not in users and names.is_account(user):
+                if user not in users and iscsi.is_account(user):
                     self._tgtd.delete_account(user)
 
     def list_orphans(self) -> Iterable[base.Orphan]:
@@ -317,7 +325,7 @@ class TgtDriver(
         return listing.list_orphans(users, targets)
 
     def _name(self, volume: base.VolumeRef, mode: base.AccessMode) -> str:
-        return names.target(self._prefix, volume.id, mode)
+        return iscsi.target(self._prefix, volume.id, mode)
 
     def _targets(self, volume: base.VolumeRef) -> list[parser.Target]:
         return self._tgtd.targets(self._name(volume, "rw"))

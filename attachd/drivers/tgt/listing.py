@@ -4,8 +4,8 @@
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from attachd.drivers import base
-from attachd.drivers.tgt import client, names, parser
+from attachd.drivers import base, iscsi
+from attachd.drivers.tgt import client, parser
 
 SENTINEL_PREFIX = "attachd-sentinel."
 """Prefix of the names of all sentinels, of all backends."""
@@ -38,14 +38,14 @@ def exported(
         mode = "rw" if unit and not unit.read_only else "ro"
     settings = unit and (unit.online, unit.path, unit.scsi_id, unit.read_only)
     serves = target.ready and settings == (True, path, scsi_id, mode == "ro")
-    part = names.own_part(attachment_id) if attachment_id else IN_SERVICE
+    part = iscsi.own_part(attachment_id) if attachment_id else IN_SERVICE
     users = [name for name in target.accounts if not name.startswith(SENTINEL_PREFIX)]
     return base.BackendExport(
         volume_id,
         mode,
-        holders=names.holders(target.initiators, attachment_id),
-        parts=names.shown_part(part, attachment_id, serves=serves) | set(map(account, users)),
-        sessions=names.holders(target.sessions, attachment_id),
+        holders=iscsi.holders(target.initiators, attachment_id),
+        parts=iscsi.shown_part(part, attachment_id, serves=serves) | set(map(account, users)),
+        sessions=iscsi.holders(target.sessions, attachment_id),
     )
 
 
@@ -63,8 +63,8 @@ def list_exports(
         name = target.name.removeprefix(prefix)
         if name == target.name or is_foreign(target, sentinel_prefix):
             continue
-        volume_id, mode, attachment_id = names.parse_target(name)
-        path, scsi_id = f"{folder / volume_id}", names.scsi_id(volume_id)
+        volume_id, mode, attachment_id = iscsi.parse_target(name)
+        path, scsi_id = f"{folder / volume_id}", iscsi.scsi_id(volume_id)
         found.append(exported(volume_id, mode, target, path, scsi_id, attachment_id))
     return base.merge_exports(found)
 
@@ -90,5 +90,5 @@ def list_orphans(users: Collection[str], targets: Collection[parser.Target]) -> 
             f"tgtadm --lld iscsi --op delete --mode account --user {user}",
         )
         for user in users
-        if names.is_account(user) and user not in bound
+        if iscsi.is_account(user) and user not in bound
     ]

@@ -9,8 +9,8 @@ import time
 import uuid
 
 from attachd import exception
-from attachd.drivers import base, sparse
-from attachd.drivers.tgt import client, names, parser
+from attachd.drivers import base, iscsi, sparse
+from attachd.drivers.tgt import client, parser
 
 _POLL_INTERVAL = 0.02
 
@@ -46,7 +46,7 @@ class TargetManager:
         self, tid: int, target: parser.Target | None, path: Path, mode: base.AccessMode
     ) -> None:
         """Give the target its unit, also after an interrupted call."""
-        scsi_id, read_only = names.scsi_id(path.name), mode == "ro"
+        scsi_id, read_only = iscsi.scsi_id(path.name), mode == "ro"
         unit = target.luns.get(client.LUN) if target else None
         if unit is None:
             self.tgtd.new_unit(tid, f"{path}")
@@ -90,7 +90,7 @@ class TargetManager:
 
     def withdraw(self, target: parser.Target, initiator: str, staying: set[str]) -> None:
         """Remove one initiator from a target that others still use, unless it is one of them."""
-        user = names.account(target.name, initiator)
+        user = iscsi.account(target.name, initiator)
         if initiator and initiator not in staying:
             self.tgtd.forbid(target.tid, initiator)
             self._end_sessions(target.tid, staying | set(target.initiators) - {initiator})
@@ -99,8 +99,8 @@ class TargetManager:
                 self.tgtd.unbind_account(target.tid, user, behind)
         for other in staying:
             # An earlier call may have been interrupted while an account was not bound.
-            if names.account(target.name, other) not in target.accounts:
-                self.tgtd.bind_account(target.tid, names.account(target.name, other))
+            if iscsi.account(target.name, other) not in target.accounts:
+                self.tgtd.bind_account(target.tid, iscsi.account(target.name, other))
 
     def remove(self, target: parser.Target) -> None:
         """Remove a target that no host may use any more."""
@@ -113,7 +113,7 @@ class TargetManager:
         """Remove the target of one export, if it is there, and its account."""
         for target in self.tgtd.named(name):
             self.remove(target)
-        self.tgtd.delete_account(names.account(name, initiator))
+        self.tgtd.delete_account(iscsi.account(name, initiator))
 
     def _end_sessions(self, tid: int, allowed: set[str]) -> None:
         """End the sessions of all others than ``allowed``, and wait for their last command."""

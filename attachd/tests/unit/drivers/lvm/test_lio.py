@@ -5,8 +5,7 @@ import dataclasses
 import functools
 
 from attachd import exception
-from attachd.drivers import abilities, base
-from attachd.drivers.tgt import names
+from attachd.drivers import abilities, base, iscsi
 from attachd.tests.unit.drivers.lvm import case
 
 WRITER, READER = case.export("1"), case.export("2", "ro")
@@ -56,7 +55,7 @@ class LioTest(case.LvmCase):
         writers, readers = self.store("rw"), self.store("ro")
         self.assertNotEqual(writers.parent, readers.parent)
         serials = {self.tree.read(store / "wwn/vpd_unit_serial") for store in (writers, readers)}
-        self.assertEqual({names.scsi_id(case.VOLUME.id)}, serials)
+        self.assertEqual({iscsi.scsi_id(case.VOLUME.id)}, serials)
         self.assertIn("fd_async_io=1", self.tree.read(readers / "control"))
         values = [self.tree.read(store / "attrib/emulate_pr") for store in (writers, readers)]
         self.assertEqual(["1", "0"], values)
@@ -95,7 +94,7 @@ class LioTest(case.LvmCase):
         info = self.lio.grant(case.VOLUME, base.Export("x", connector, "rw", case.SECRET))
         self.assertEqual(["iqn.2026-01.test:a"], self.tree.list(self.group() / "acls"))
         self.assertEqual(
-            names.account(info["data"]["target_iqn"], "iqn.2026-01.test:a"),
+            iscsi.account(info["data"]["target_iqn"], "iqn.2026-01.test:a"),
             info["data"]["auth_username"],
         )
         self.assertRaises(

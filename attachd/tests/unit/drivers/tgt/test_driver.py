@@ -6,8 +6,8 @@ import unittest
 from unittest import mock
 
 from attachd import exception
-from attachd.drivers import base
-from attachd.drivers.tgt import client, names, parser
+from attachd.drivers import base, iscsi
+from attachd.drivers.tgt import client, parser
 from attachd.drivers.tgt.driver import TgtDriver
 from attachd.tests.fixtures import lifetime
 from attachd.tests.unit.drivers import configured
@@ -40,7 +40,7 @@ def targets(*accounts, **changes):
 def user(host="a", mode="rw"):
     """Return the account of a host."""
     name = NAME if mode == "rw" else f"{NAME}-ro"
-    return names.account(name, f"iqn.2026-01.test:{host}")
+    return iscsi.account(name, f"iqn.2026-01.test:{host}")
 
 
 class TgtDriverCase(unittest.TestCase):
@@ -338,6 +338,6 @@ class NamesTest(TgtDriverCase):
         self.assertEqual([], self.tgtd.mock_calls)
 
     def test_scsi_id_is_unique_for_any_id(self):
-        ids = {names.scsi_id(item) for item in ("a", "b", VOLUME.id)}
+        ids = {iscsi.scsi_id(item) for item in ("a", "b", VOLUME.id)}
         self.assertEqual(3, len(ids))
         self.assertEqual({32}, {len(id_) for id_ in ids})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of targets, accounts, hosts and units; for the drivers of iSCSI targets."""
+"""Names of targets, accounts, hosts and units; for the drivers tgt and lvm."""
 
 from collections.abc import Iterable, Sequence
 import hashlib
@@ -9,6 +9,12 @@ import uuid
 
 from attachd import exception
 from attachd.drivers import base
+
+AUTHORITY: Final = "2026-01.internal.attachd"
+"""The naming authority in the names of targets, after the type of the name."""
+
+PREFIX: Final = f"iqn.{AUTHORITY}:"
+"""What the names of targets begin with."""
 
 SUFFIXES: Final[dict[base.AccessMode, str]] = {"rw": "", "ro": "-ro"}
 """Suffixes of the names of targets, by mode."""
