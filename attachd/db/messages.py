@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The messages table: failures of background work, and actions of other users.
 
-Managers write it, and the API reads it. A message has numbers for the action and for the outcome.
-They are those of the Block Storage API, whose table of actions has no deletion and no detach;
-attachd's own begin with 101.
+Managers write it, the API too where it works alone, and the API reads it. A message has numbers
+for the action and for the outcome. They are those of the Block Storage API, whose table of actions
+has no deletion and no detach; attachd's own begin with 101.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ import datetime
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypedDict
 
+from oslo_log import log
 import sqlalchemy as sa
 
 from attachd import exception
@@ -18,6 +19,8 @@ from attachd.db import models
 from attachd.db.engine import paging, session
 from attachd.db.engine.retry import retried
 from attachd.db.row_types import MessageRow
+
+LOG = log.getLogger(__name__)
 
 _MESSAGES = models.messages
 
@@ -89,6 +92,14 @@ DETAILS: Final[Mapping[str, str]] = MappingProxyType(
 """Descriptions of the outcomes, by number."""
 
 
+class ForcedAttachment(TypedDict):
+    """What :func:`forced` needs of an attachment."""
+
+    id: str
+    volume_id: str
+    project_id: str
+
+
 class NewMessage(NamedTuple):
     """A message to be stored.
 
@@ -106,6 +117,15 @@ class NewMessage(NamedTuple):
     detail: str
     request_id: str | None
     details: Mapping[str, str | None] | None = None
+
+
+def forced(
+    attachment: ForcedAttachment, user_id: str | None, request_id: str | None
+) -> NewMessage:
+    """Return the message to the user of an attachment that another user ends it by force."""
+    details = {"user_id": user_id, "attachment_id": attachment["id"]}
+    place = (attachment["volume_id"], attachment["project_id"])
+    return NewMessage(*place, DISCONNECT, FORCED, request_id, details)
 
 
 class Filters(TypedDict, total=False):
@@ -146,6 +166,14 @@ def create(news: NewMessage, kept_for: float) -> None:
         "expires_at": moment + datetime.timedelta(seconds=kept_for),
     }
     session.write(sa.insert(_MESSAGES).values(row))
+
+
+def try_create(news: NewMessage, kept_for: float) -> None:
+    """Do as :func:`create`; log what fails: the operation that it is about matters more."""
+    try:
+        create(news, kept_for)
+    except Exception:
+        LOG.exception("Volume %s: storing a message to its user failed", news.volume_id)
 
 
 @retried

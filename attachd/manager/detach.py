@@ -6,7 +6,7 @@ The endpoint calls it for clients, and recovery for operations that a dead manag
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import contextlib
-from typing import Any, NamedTuple
+from typing import Any
 
 from oslo_log import log
 
@@ -28,7 +28,7 @@ from attachd.manager.backends import Backend
 from attachd.manager.flows import attachment as attachment_flows
 from attachd.manager.ownership.joint_work import Begin
 from attachd.manager.ownership.volume_lease import VolumeLease
-from attachd.rpc.manager_api import Fencing, Proof
+from attachd.rpc.manager_api import Fencing
 from attachd.states import AttachmentState, Event
 
 LOG = log.getLogger(__name__)
@@ -54,7 +54,7 @@ def detach(
         attachment_moves.check_may_roll_back(locked)
         return allowed(locked)
 
-    return _detach(backend, attachment_id, volume_id, guard, _no_message).remaining
+    return _detach(backend, attachment_id, volume_id, guard, _no_message)
 
 
 def force_detach(
@@ -78,25 +78,7 @@ def force_detach(
         lambda locked: {**allowed(locked), "fenced": False},
         lambda row: notify.force_detach_message(row, user_id),
         by_force=True,
-    ).remaining
-
-
-def fence(backend: Backend, attachment_id: str, volume_id: str, user_id: str | None) -> Proof:
-    """Do as :func:`force_detach`, and prove that the host has no access any more.
-
-    :raises: as manager_api.fence()
-    """
-
-    def guard(locked: LockedVolume) -> Mapping[str, Any]:
-        legacy_rows.check_may_be_fenced(locked.attachment, locked.others)
-        return attachment_rows.fenced_generation(locked.attachment)
-
-    def on_begin(row: AttachmentRow) -> None:
-        notify.force_detach_message(row, user_id)
-
-    proof = _detach(backend, attachment_id, volume_id, guard, on_begin).proof
-    assert proof is not None
-    return proof
+    )
 
 
 def finish_move(backend: Backend, attachment_id: str, volume_id: str) -> str:
@@ -254,17 +236,6 @@ def _in_states(allowed_states: Collection[str] | None) -> Guard:
     return guard
 
 
-class _Detached(NamedTuple):
-    """The result of a detach.
-
-    :ivar remaining: the rows of the volume's remaining attachments, as clients know them
-    :ivar proof: of a fenced attachment; None: it was not fenced
-    """
-
-    remaining: list[AttachmentRow]
-    proof: Proof | None
-
-
 def _detach(
     backend: Backend,
     attachment_id: str,
@@ -273,7 +244,8 @@ def _detach(
     on_begin: Callable[[AttachmentRow], None],
     *,
     by_force: bool = False,
-) -> _Detached:
+) -> list[AttachmentRow]:
+    """Disconnect; return the rows of the volume's remaining attachments, as clients know them."""
     backend.check_ready()
     with backend.work(Begin(attachment_id, volume_id, Event.DISCONNECT, guard)) as work:
         transitioned, volume_lease = work.transitioned, work.volume_lease
@@ -282,7 +254,7 @@ def _detach(
         row = transitioned.attachment
         try:
             others = _end_connections(backend, transitioned, volume_lease, by_force=by_force)
-            proof = _revoke(backend, transitioned.volume, row, others, by_force=by_force)
+            _revoke(backend, transitioned.volume, row, others, by_force=by_force)
         except flow_runner.FlowFailed as failure:
             _record_failure(transitioned, failure, volume_lease)
             raise _disconnect_failed(row, failure) from failure
@@ -290,7 +262,7 @@ def _detach(
         notify.attachment_removed_event(backend, "detach.end", remaining)
         _notify_served(backend, transitioned, remaining)
     moves.end_moves(backend, attachment_id, remaining.others)
-    return _Detached(attachment_rows.visible(remaining.others), proof)
+    return attachment_rows.visible(remaining.others)
 
 
 def _notify_served(backend: Backend, transitioned: Transitioned, remaining: Transitioned) -> None:
@@ -399,16 +371,15 @@ def _revoke(
     others: Sequence[AttachmentRow],
     *,
     by_force: bool = False,
-) -> Proof | None:
-    """Revoke the access of a row's host, and of a fenced one store and return the proof.
+) -> None:
+    """Revoke the access of a row's host, and of a fenced one store the proof.
 
     :param by_force: also if the backend does not have the volume
     """
     if row["connector"] is None:  # The backend has no export of it.
-        if not row["fenced"]:
-            return None
-        events.record_fenced(row, fencing.NOT_CONNECTED)
-        return fencing.NOT_CONNECTED
+        if row["fenced"]:
+            events.record_fenced(row, fencing.NOT_CONNECTED)
+        return
     request = attachment_flows.RevokeRequest(
         backend.driver,
         backends.volume_ref(volume),
@@ -418,13 +389,11 @@ def _revoke(
     )
     if not row["fenced"]:
         flow_runner.run_cached(attachment_flows.build_detach, {"request": request})
-        return None
+        return
     provided = flow_runner.run_cached(attachment_flows.build_fence, {"request": request})
-    proof: Proof = provided["proof"]
     served = legacy_rows.find_served(row, others)
     subject: AttachmentRow = {**served, "host": row["host"]} if served else row
-    events.record_fenced(subject, proof)
-    return proof
+    events.record_fenced(subject, provided["proof"])
 
 
 def _record_failure(

@@ -154,13 +154,6 @@ class Endpoint(_VolumeMethods):
         )
 
     @expected_errors
-    def fence(
-        self, context: RequestContext, attachment_id: str, volume_id: str
-    ) -> manager_api.Proof:
-        """See manager_api.fence()."""
-        return detach.fence(self._backend, attachment_id, volume_id, context.user_id)
-
-    @expected_errors
     def finish_move(self, _context: RequestContext, attachment_id: str, volume_id: str) -> str:
         """See manager_api.finish_move()."""
         return detach.finish_move(self._backend, attachment_id, volume_id)

@@ -10,11 +10,12 @@ from typing import Final
 from oslo_log import log
 
 from attachd import exception
+from attachd.closed_hosts.fences import Proof
 from attachd.db import models
 from attachd.drivers import abilities
 from attachd.drivers.base import Driver, Export, VolumeRef
 from attachd.manager import storage_identity
-from attachd.rpc.manager_api import Fencing, Proof
+from attachd.rpc.manager_api import Fencing
 
 LOG = log.getLogger(__name__)
 

@@ -96,9 +96,8 @@ def attachment_message(row: AttachmentRow, event: Event, cause: Exception) -> No
 
 def force_detach_message(row: AttachmentRow, user_id: str | None) -> None:
     """Store a message to the user of an attachment that another user deletes it by force."""
-    details = {"user_id": user_id, "attachment_id": row["id"]}
-    action, detail = messages.DISCONNECT, messages.FORCED
-    _store_message(row["volume_id"], row["project_id"], action, detail, details)
+    news = messages.forced(row, user_id, _request_id())
+    messages.try_create(news, CONF.manager.message_ttl)
 
 
 def expiry_message(row: AttachmentRow) -> None:
@@ -122,14 +121,13 @@ def _store_message(
     detail: str,
     details: Mapping[str, str | None] | None = None,
 ) -> None:
+    news = messages.NewMessage(volume_id, project_id, action, detail, _request_id(), details)
+    messages.try_create(news, CONF.manager.message_ttl)
+
+
+def _request_id() -> str | None:
     request = oslo_context.get_current()
-    request_id = request.request_id if request else None
-    message = messages.NewMessage(volume_id, project_id, action, detail, request_id, details)
-    try:
-        messages.create(message, CONF.manager.message_ttl)
-    except Exception:
-        # The result of the operation matters more, and is in the row.
-        LOG.exception("Volume %s: storing a message to its user failed", volume_id)
+    return request.request_id if request else None
 
 
 def request_reconcile(rows: Iterable[AttachmentRow]) -> None:

@@ -3,7 +3,7 @@
 
 Version history of the contract:
 
-* 1.0: attach, attach_exclusive, check_attach, detach, force_detach, fence, finish_move,
+* 1.0: attach, attach_exclusive, check_attach, detach, force_detach, finish_move,
   process_pending, initialize_connection, terminate_connections, compare_exports,
   get_persistent_reservation, create_volume, delete_volume, extend_volume, manage_volume,
   unmanage_volume, list_manageable, get_manageable, set_log_levels, get_log_levels
@@ -198,36 +198,6 @@ NO_FENCING: Final = (
     "then delete attachment {attachment_id} by force."
 )
 """Why an attachment of a backend without fencing is not fenced, and what to do."""
-
-
-class Proof(TypedDict):
-    """What is known of the access of a fenced host.
-
-    :ivar result: a :class:`Fencing`, but not NONE
-    :ivar observed_at: times at which the backend was asked, in UTC; the access ended before
-    :ivar observed: what was seen then, in sentences
-    """
-
-    result: str
-    observed_at: list[str]
-    observed: list[str]
-
-
-def fence(context: RequestContext, attachment: Attachment) -> Proof:
-    """Revoke the host's access, prove that, and delete the attachment.
-
-    :raises AttachmentNotFound: it is deleted; if it was fenced, there is an event with the proof
-    :raises DisconnectFailed: the host may still have access; the attachment is in
-        ``error_detaching``, and is tried again
-    :raises TooManyCalls: the volume or the project has too many waiting calls
-    :raises ManagerTimeout: no answer in time; the operation may continue
-    :raises Unavailable: the message could not be sent, or too many calls wait for the backend
-    """
-    with _call_slot(context, attachment.backend, attachment.volume_id, attachment.id):
-        proof: Proof = _manager(attachment.backend).call(
-            context, "fence", attachment_id=attachment.id, volume_id=attachment.volume_id
-        )
-    return proof
 
 
 def finish_move(context: RequestContext, attachment: Attachment) -> str:

@@ -119,15 +119,8 @@ def _record_force_delete(ctx: RequestContext, attachment: Attachment, reason: st
 
 def _notify_owner(ctx: RequestContext, attachment: Attachment) -> None:
     """Write the message that the manager writes where it takes part."""
-    news = messages.NewMessage(
-        attachment.volume_id,
-        attachment.project_id,
-        messages.DISCONNECT,
-        messages.FORCED,
-        ctx.request_id,
-        {"user_id": ctx.user_id, "attachment_id": attachment.id},
+    row = messages.ForcedAttachment(
+        id=attachment.id, volume_id=attachment.volume_id, project_id=attachment.project_id
     )
-    try:
-        messages.create(news, CONF.manager.message_ttl)
-    except Exception:
-        LOG.exception("Volume %s: storing the message to its owner failed", attachment.volume_id)
+    news = messages.forced(row, ctx.user_id, ctx.request_id)
+    messages.try_create(news, CONF.manager.message_ttl)

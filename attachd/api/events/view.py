@@ -5,6 +5,7 @@ import datetime
 from types import MappingProxyType
 from typing import Any, Final, NotRequired, TypedDict
 
+from attachd.closed_hosts.fences import Proof
 from attachd.db.attachments import events
 from attachd.db.attachments.attachment_conditions import Condition
 from attachd.db.row_types import EventRow, NumberedEventRow
@@ -35,20 +36,6 @@ class Step(TypedDict):
     name: str
     seconds: float
     failed: bool
-
-
-class Proof(TypedDict):
-    """What is known of the access of a fenced host.
-
-    :ivar result: "proved": the backend lists neither a holder nor a session of it; "asserted": the
-        backend says that it has ended the access, and cannot list it
-    :ivar observed_at: times at which the backend was asked; the access had ended before the first
-    :ivar observed: what was seen, in sentences
-    """
-
-    result: str
-    observed_at: list[str]
-    observed: list[str]
 
 
 class EventCondition(Condition):

@@ -13,6 +13,7 @@ from attachd.api import microversions as mv
 from attachd.api.agents import presence
 from attachd.api.attachments import schema
 from attachd.api.fencing import fence_attachments, policy
+from attachd.closed_hosts import fences
 from attachd.context import RequestContext
 from attachd.db import host_identities
 from attachd.db.attachments import attachment_queries, events
@@ -51,7 +52,7 @@ def replace(ctx: RequestContext, volume: Volume, requested: Mapping[str, Any]) -
     if old is None:
         return  # It was fenced by an earlier run of the request.
     _check_new_host(ctx, requested, old)
-    fencing = fence_attachments.get_fencing().get(old.backend, Fencing.NONE)
+    fencing = fences.get_fencing().get(old.backend, Fencing.NONE)
     if fencing == Fencing.NONE:
         raise _not_fenced(old, f"Backend {old.backend} cannot end the access of a host.")
     if fencing == Fencing.ASSERTED:

@@ -14,7 +14,7 @@ from attachd.api.attachments import schema
 from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.fencing import detach_attachments, fence_attachments, policy
 from attachd.api.fencing.detach_attachments import Drain
-from attachd.api.fencing.fence_attachments import FencedAttachment
+from attachd.closed_hosts.fences import FencedAttachment
 from attachd.context import RequestContext
 from attachd.db import host_fences, host_identities
 from attachd.db.agents import agent_store

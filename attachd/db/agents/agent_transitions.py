@@ -60,10 +60,14 @@ def record_failure(
 
 @retried
 def clear_error(attachment_id: str) -> None:
-    """Delete the last error of an attachment, before its agent is asked to try again."""
+    """Delete the last error of an attachment, before its agent or manager is asked to try again.
+
+    The reason of an operation that has failed is kept.
+    """
+    states = sorted(WITH_ACCESS | {AttachmentState.DISCONNECTING})
     cleared = (
         sa.update(_ATTACHMENTS)
-        .where(_ATTACHMENTS.c.id == attachment_id, _ATTACHMENTS.c.state.in_(sorted(WITH_ACCESS)))
+        .where(_ATTACHMENTS.c.id == attachment_id, _ATTACHMENTS.c.state.in_(states))
         .values(error=None)
     )
     session.write(cleared)

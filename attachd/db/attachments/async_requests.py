@@ -68,12 +68,13 @@ def _connect(attachment_id: str, volume_id: str, request: Request) -> None:
     _request(attachment_id, volume_id, Event.CONNECT, guard)
 
 
-def disconnect(attachment_id: str, volume_id: str, states: Collection[str] | None = None) -> None:
+def disconnect(attachment_id: str, volume_id: str, states: Collection[str] | None = None) -> bool:
     """Request that an attachment is disconnected and removed.
 
     A manager that is connecting it at the moment can no longer store that it is connected.
 
     :param states: only if it is in one of these; None: in any state
+    :returns: False: it was requested before
     :raises AttachmentNotFound: it does not exist any more
     :raises InvalidTransition: it is in another state
     """
@@ -85,23 +86,25 @@ def disconnect(attachment_id: str, volume_id: str, states: Collection[str] | Non
         attachment_moves.check_may_roll_back(locked)
         return attachment_rows.next_generation(current)
 
-    _request(attachment_id, volume_id, Event.DISCONNECT, guard)
+    return _request(attachment_id, volume_id, Event.DISCONNECT, guard)
 
 
-def fence(attachment_id: str, volume_id: str) -> None:
+def fence(attachment_id: str, volume_id: str) -> bool:
     """Request that an attachment is disconnected and removed, with proof, and without its agent.
 
     The result of an operation in progress on it can no longer be stored.
 
+    :returns: False: it was requested before
     :raises AttachmentNotFound: it does not exist any more
     :raises Conflict: as of legacy_rows.check_may_be_fenced()
     """
-    _request(attachment_id, volume_id, Event.DISCONNECT, _fence)
+    return _request(attachment_id, volume_id, Event.DISCONNECT, _fence)
 
 
-def fence_on_host(attachment_id: str, volume_id: str) -> None:
+def fence_on_host(attachment_id: str, volume_id: str) -> bool:
     """Do as :func:`fence` for an attachment of a fenced host, if that has not begun yet.
 
+    :returns: as there
     :raises AttachmentNotFound: it does not exist any more
     :raises Conflict: the fence of its host was lifted, or it is detached meanwhile
     """
@@ -114,7 +117,7 @@ def fence_on_host(attachment_id: str, volume_id: str) -> None:
             raise exception.Conflict(reason=f"The fence of host {current['host']} was lifted.")
         return _fence(locked)
 
-    _request(attachment_id, volume_id, Event.DISCONNECT, guard)
+    return _request(attachment_id, volume_id, Event.DISCONNECT, guard)
 
 
 def _fence(locked: LockedVolume) -> Mapping[str, Any]:
@@ -129,13 +132,14 @@ def withdraw(
     volume_id: str,
     states: Collection[str] | None = None,
     destination_id: str | None = None,
-) -> None:
+) -> bool:
     """Request that an agent removes the device of an attachment, before anything else.
 
     An agent that creates the device at the moment can no longer report it.
 
     :param states: only if it is in one of these; None: in any state
     :param destination_id: only if the attachment moves to this one; None: in any case
+    :returns: False: it was requested before
     :raises AttachmentNotFound: it does not exist any more
     :raises Conflict: it is one end of a move that is rolled back, or can no longer be
     :raises InvalidTransition: it is in another state, or in one without a device, or has no agent
@@ -153,7 +157,7 @@ def withdraw(
             attachment_moves.check_may_finish(locked, destination_id)
         return {**attachment_rows.next_generation(current), "error": None}
 
-    _request(attachment_id, volume_id, Event.WITHDRAW, guard)
+    return _request(attachment_id, volume_id, Event.WITHDRAW, guard)
 
 
 @retried
@@ -168,8 +172,10 @@ def count_pending(project_id: str) -> int:
         return int(connection.execute(statement).scalar_one())
 
 
-def _request(attachment_id: str, volume_id: str, event: Event, guard: Guard) -> None:
+def _request(attachment_id: str, volume_id: str, event: Event, guard: Guard) -> bool:
+    """Store a request; return whether it is new."""
     try:
         attachment_store.transition(attachment_id, volume_id, event, guard=guard)
     except duplicates.AlreadyRequested:
-        return
+        return False
+    return True

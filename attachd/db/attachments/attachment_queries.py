@@ -16,9 +16,10 @@ import sqlalchemy as sa
 
 from attachd import states
 from attachd.db import models
+from attachd.db.attachments import statements
 from attachd.db.engine import paging, session
 from attachd.db.engine.retry import retried
-from attachd.db.row_types import AttachmentRow
+from attachd.db.row_types import AttachmentRow, AttachmentWithVolumeRow
 from attachd.db.secrets import encryption
 from attachd.states import VISIBLE_KINDS, AttachmentState
 
@@ -89,6 +90,13 @@ def list_of_volumes(volume_ids: Sequence[str]) -> dict[str, list[AttachmentRow]]
     for row in session.fetch_all(statement, AttachmentRow):
         rows[row["volume_id"]].append(row)
     return rows
+
+
+@retried
+def list_by_ids(attachment_ids: Collection[str]) -> dict[str, AttachmentWithVolumeRow]:
+    """Return those of some attachments that exist, with columns of their volumes, by their ids."""
+    statement = statements.WITH_VOLUME.where(_ATTACHMENTS.c.id.in_(attachment_ids))
+    return {row["id"]: row for row in session.fetch_all(statement, AttachmentWithVolumeRow)}
 
 
 @retried

@@ -36,6 +36,7 @@ from attachd.db.engine.retry import retried
 from attachd.db.engine.session import RowT
 from attachd.db.row_types import (
     AttachmentRow,
+    AttachmentVersion,
     AttachmentWithVolumeRow,
     LockedVolumeRow,
     RecoverableAttachmentRow,
@@ -550,6 +551,21 @@ _FINISHED_COLUMNS: Final = (
     "lease_holder",
     "updated_at",
 )
+
+
+@retried
+def record_delay(row: AttachmentVersion, reason: str) -> None:
+    """Store why the disconnect that a row requests cannot begin now, if it still requests it.
+
+    :param row: as it was read
+    """
+    is_unchanged = (
+        _ATTACHMENTS.c.id == row["id"],
+        _ATTACHMENTS.c.generation == row["generation"],
+        _ATTACHMENTS.c.state == AttachmentState.DISCONNECTING.value,
+    )
+    delayed = sa.update(_ATTACHMENTS).where(*is_unchanged)
+    session.write(delayed.values(error=models.truncate_error(reason)))
 
 
 @retried

@@ -12,9 +12,9 @@ from taskflow.patterns import linear_flow
 from taskflow.types import failure
 
 from attachd import exception
+from attachd.closed_hosts.fences import Proof
 from attachd.drivers.base import ConnectionInfo, Driver, Export, VolumeRef, WithSecrets
 from attachd.manager import fencing, storage_identity
-from attachd.rpc.manager_api import Proof
 from attachd.telemetry.tracing import step
 
 LOG = log.getLogger(__name__)

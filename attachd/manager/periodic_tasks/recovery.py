@@ -19,6 +19,7 @@ from attachd.db import models
 from attachd.db.attachments import attachment_moves, attachment_store
 from attachd.db.row_types import (
     AttachmentRow,
+    AttachmentWithVolumeRow,
     RecoverableAttachmentRow,
     RecoverableVolumeRow,
     VolumeRow,
@@ -210,13 +211,20 @@ def process_pending(backend: Backend, attachment_id: str) -> None:
     left to recovery.
     """
     try:
-        row = attachment_store.get(attachment_id, None)
-        if row["state"] == AttachmentState.CONNECTING:
-            attach.finish_attach(backend, row)
-            notify.request_reconcile([attachment_store.get(row["id"], None)])
-        elif row["state"] == AttachmentState.DISCONNECTING:
-            detach.detach(backend, row["id"], row["volume_id"])
+        _process(backend, attachment_store.get(attachment_id, None))
     except (exception.NotFound, exception.InvalidTransition):
         LOG.info("Attachment %s: gone or changed by another process, nothing to do", attachment_id)
     except exception.AttachdError as error:
         LOG.warning("Attachment %s: left to recovery: %s", attachment_id, error)
+
+
+def _process(backend: Backend, row: AttachmentWithVolumeRow) -> None:
+    if row["state"] == AttachmentState.CONNECTING:
+        attach.finish_attach(backend, row)
+        notify.request_reconcile([attachment_store.get(row["id"], None)])
+    elif row["state"] == AttachmentState.DISCONNECTING:
+        try:
+            detach.finish_detach(backend, row)
+        except exception.Unavailable as error:
+            attachment_store.record_delay(row, f"{error}")
+            raise

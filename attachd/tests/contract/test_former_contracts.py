@@ -37,7 +37,6 @@ CAME: Mapping[str, Mapping[str, Taken]] = {
         "check_attach": Taken("volume_id connector values"),
         "detach": Taken("attachment_id volume_id", "states"),
         "force_detach": Taken("attachment_id volume_id", "states"),
-        "fence": Taken("attachment_id volume_id"),
         "finish_move": Taken("attachment_id volume_id"),
         "process_pending": Taken("attachment_id"),
         "initialize_connection": Taken("volume connector", "denied_rule key_id"),
@@ -56,7 +55,7 @@ CAME: Mapping[str, Mapping[str, Taken]] = {
     },
 }
 
-LATER = ("check_attach", "compare_exports", "fence", "get_log_levels")
+LATER = ("check_attach", "compare_exports", "finish_move", "get_log_levels")
 """Methods that the made-up history introduces in its last version."""
 
 INTRODUCED = {
@@ -121,7 +120,6 @@ def requests():
     ):
         yield functools.partial(detach, WHO, attachment, states)
     yield functools.partial(manager_api.process_pending, WHO, attachment)
-    yield functools.partial(manager_api.fence, WHO, attachment)
     yield functools.partial(manager_api.finish_move, WHO, attachment)
     for multiattach, rules in ((False, ("",)), (True, ("", "a:rule"))):
         volume = _volume(multiattach=multiattach)

@@ -6,7 +6,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.db import messages
-from attachd.db.attachments import attachment_store, events
+from attachd.db.attachments import async_requests, attachment_store, events
 from attachd.db.engine.paging import Page
 from attachd.manager import attach, detach, notify
 from attachd.states import AttachmentState
@@ -49,12 +49,15 @@ class DetachTest(backends.BackendCase):
     def test_missing_volume_is_detached_by_force_alone(self):
         attachment_id = self._connected()
         self.driver.driver_calls.clear()
-        for call, arguments in ((detach.detach, ()), (detach.fence, ("admin",))):
+        for is_fenced in (False, True):
+            if is_fenced:
+                async_requests.fence(attachment_id, self.volume_id)
+            row = db_rows.get_attachment(attachment_id)
             with (
                 mock.patch.object(self.driver, "has_volume", return_value=False),
                 self.assertRaisesRegex(exception.DisconnectFailed, "has no volume.*by force"),
             ):
-                call(self.backend, attachment_id, self.volume_id, *arguments)
+                detach.finish_detach(self.backend, row)
             self.assertEqual([], self.driver.methods)
             row = db_rows.get_attachment(attachment_id)
             self.assertEqual("disconnect_failed", row["state"])

@@ -6,6 +6,7 @@ from unittest import mock
 from attachd import exception
 from attachd.api import microversions as mv
 from attachd.api.fencing import fence_attachments, force_attach
+from attachd.closed_hosts import fences
 from attachd.db.attachments import events
 from attachd.objects import Volume
 from attachd.rpc.manager_api import Fencing
@@ -28,7 +29,7 @@ class ForceAttachTest(api_context.ApiContextCase):
         reported = {"here@fake": fencing}
         with (
             mock.patch.object(fence_attachments, "fence", return_value=result) as self.fence,
-            mock.patch.object(fence_attachments, "get_fencing", return_value=reported),
+            mock.patch.object(fences, "get_fencing", return_value=reported),
         ):
             force_attach.replace(self.ctx, self.volume, self.requested)
 
