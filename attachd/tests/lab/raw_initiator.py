@@ -49,6 +49,7 @@ class Session:
     def __init__(self, info: dict[str, Any]) -> None:
         address, _colon, port = info["target_portal"].rpartition(":")
         self._socket = socket.create_connection((address.strip("[]"), int(port)), timeout=20)
+        self._is_logged_in = False
         self._log_in(info)
 
     def _log_in(self, info: dict[str, Any]) -> None:
@@ -65,6 +66,8 @@ class Session:
         digest = hashlib.md5(secret + challenge).hexdigest()
         self._ask(0x81, f"CHAP_N={info['auth_username']}", f"CHAP_R=0x{digest}")
         self._ask(0x87, *_PARAMETERS)
+        while not self._is_logged_in:
+            self._ask(0x87)
 
     def _ask(self, stages: int, *pairs: str) -> dict[str, str]:
         text = b"".join(f"{pair}\0".encode() for pair in pairs)
@@ -74,6 +77,7 @@ class Session:
         answer, data = self.receive()
         if answer[36:38] != b"\0\0":
             raise ConnectionError(f"login status {answer[36:38].hex()}")
+        self._is_logged_in = answer[1] & 0x83 == 0x83
         parts = data.rstrip(b"\0").decode().split("\0")
         return dict(part.split("=", 1) for part in parts if part)
 
