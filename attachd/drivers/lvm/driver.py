@@ -6,7 +6,7 @@ grants all exports again.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from oslo_config import cfg
 
@@ -101,10 +101,9 @@ class LvmDriver(
         ),
     )
 
-    def __new__(cls, name: str, conf: cfg.ConfigOpts) -> Self:
+    def __new__(cls, name: str, conf: cfg.ConfigOpts) -> "LvmDriver":  # noqa: PYI034  or LioDriver
         """Select the class with the abilities of the target."""
-        kind: type[Any] = LioDriver if _TARGETS[conf[name].lvm_target] is Lio else cls
-        return super().__new__(kind)  # type: ignore[no-any-return]
+        return super().__new__(LioDriver if _TARGETS[conf[name].lvm_target] is Lio else cls)
 
     def __init__(self, name: str, conf: cfg.ConfigOpts) -> None:
         super().__init__(name, conf)
