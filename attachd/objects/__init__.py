@@ -6,6 +6,7 @@ The API loads them, the manager uses and returns them.
 
 from attachd.objects.attachment import (
     Attachment,
+    NewAttachment,
     connection_data,
     flat_connection,
     redact,
@@ -30,6 +31,7 @@ __all__ = [
     "Attachment",
     "JsonField",
     "Manifest",
+    "NewAttachment",
     "Registry",
     "Serializer",
     "Volume",

@@ -2,6 +2,7 @@
 """An attachment, as the API loads it and the manager works on it, and what its host gets."""
 
 from collections.abc import Mapping
+import dataclasses
 import datetime
 import re
 from typing import Any, Final
@@ -17,6 +18,45 @@ from attachd.db.row_types import AttachmentRow
 from attachd.db.secrets import encryption
 from attachd.objects.base import AttachdObject, JsonField, Registry, scope
 from attachd.objects.volume import Volume, backend_of
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NewAttachment:
+    """What is requested of an attachment that is not stored yet.
+
+    :ivar mode: "rw", "ro", or None: as much as is allowed
+    :ivar connector: of the connect that follows at once, if one does; a duplicate request has the
+        same
+    :ivar agent: the host whose agent makes the device; None: the caller does
+    :ivar move_from: the attachment that it takes over from; None: none
+    :ivar expires_at: when the reservation expires unless it is connected; None: never
+    :ivar denied_rule: the policy rule that forbids the caller to share the volume; None if the
+        caller may
+    :ivar idempotency_claim: of the key of the request
+    """
+
+    instance_uuid: str | None = None
+    mode: str | None = None
+    connector: Mapping[str, Any] | None = None
+    agent: str | None = None
+    move_from: str | None = None
+    expires_at: datetime.datetime | None = None
+    denied_rule: str | None = None
+    idempotency_claim: IdempotencyClaim | None = None
+
+    def columns(self, context: RequestContext, volume: Volume) -> dict[str, Any]:
+        """Return the columns of its row, without those of an expiry and of a key."""
+        return {
+            "project_id": volume.project_id,
+            "user_id": context.user_id,
+            "instance_uuid": self.instance_uuid,
+            "mode": "ro" if volume.readonly else self.mode,
+            "asked_mode": self.mode,
+            "connector": self.connector or None,
+            "agent": self.agent,
+            "move_from": self.move_from,
+            "by_service": context.by_service or None,
+        }
 
 
 @Registry.register
@@ -66,65 +106,20 @@ class Attachment(AttachdObject):
 
     @classmethod
     def reserve(
-        cls,
-        context: RequestContext,
-        volume: Volume,
-        instance_uuid: str | None = None,
-        mode: str | None = None,
-        denied_rule: str | None = None,
-        connector: Mapping[str, Any] | None = None,
-        idempotency_claim: IdempotencyClaim | None = None,
-        expires_at: datetime.datetime | None = None,
-        agent: str | None = None,
-        move_from: str | None = None,
+        cls, context: RequestContext, volume: Volume, new: "NewAttachment"
     ) -> "Attachment":
-        """Reserve the volume; raises what the statement in db raises.
-
-        :param mode: "rw", "ro", or None: as much as is allowed
-        :param denied_rule: the policy rule that forbids the caller to share the volume; None if
-            the caller may
-        :param connector: of the connect that follows at once, if one does; a duplicate request has
-            the same
-        :param idempotency_claim: of the key of the request
-        :param expires_at: when the reservation expires unless it is connected; None: never
-        :param agent: the host whose agent makes the device; None: the caller does
-        :param move_from: the attachment that it takes over from; None: none
-        """
-        values = cls.reservation(context, volume, instance_uuid, mode, connector, agent, move_from)
-        values["expires_at"] = expires_at
+        """Reserve the volume; raises what the statement in db raises."""
+        values = {**new.columns(context, volume), "expires_at": new.expires_at}
         first = None
-        if idempotency_claim is not None:
-            values["id"], first = idempotency_claim.resource_id, idempotency_claim.note
+        if new.idempotency_claim is not None:
+            values["id"], first = new.idempotency_claim.resource_id, new.idempotency_claim.note
         is_free = volume.status == "available" and not volume.multiattach
-        may_be_free = is_free and move_from is None
+        may_be_free = is_free and new.move_from is None
         row = attachment_store.reserve(
-            volume.id, values, denied_rule, first, may_be_free=may_be_free
+            volume.id, values, new.denied_rule, first, may_be_free=may_be_free
         )
         volume_seen = {"volume_host": volume.host, "volume_status": volume.status}
         return cls.from_row(context, {**_EMPTY, **row, **volume_seen})
-
-    @staticmethod
-    def reservation(
-        context: RequestContext,
-        volume: Volume,
-        instance_uuid: str | None,
-        mode: str | None,
-        connector: Mapping[str, Any] | None,
-        agent: str | None,
-        move_from: str | None = None,
-    ) -> dict[str, Any]:
-        """Return the columns of a reservation that does not expire; see :meth:`reserve`."""
-        return {
-            "project_id": volume.project_id,
-            "user_id": context.user_id,
-            "instance_uuid": instance_uuid,
-            "mode": "ro" if volume.readonly else mode,
-            "asked_mode": mode,
-            "connector": connector or None,
-            "agent": agent,
-            "move_from": move_from,
-            "by_service": context.by_service or None,
-        }
 
     @property
     def wire_state(self) -> str:

@@ -19,7 +19,7 @@ from attachd.db.agents import orphan_devices
 from attachd.db.attachments import attachment_rows, attachment_store
 from attachd.db.attachments.connect_rules import Action, Request
 from attachd.db.row_types import AttachmentRow
-from attachd.objects import Attachment, Volume
+from attachd.objects import NewAttachment, Volume
 from attachd.rpc import manager_api
 
 T = TypeVar("T")
@@ -92,12 +92,17 @@ def check(ctx: RequestContext, volume: Volume, requested: Mapping[str, Any]) -> 
         if not volume.multiattach:
             checks.run(lambda: orphan_devices.check_nowhere_else(volume.id, agent))
     server = schema.identity(requested, "instance_uuid") if "instance_uuid" in requested else None
-    mode = requested.get("mode")
-    move_from = requested.get("move_from")
-    values = Attachment.reservation(ctx, volume, server, mode, connector, agent, move_from)
-    denied_rule = lifecycle.sharing_denied_rule(ctx, volume)
+    new = NewAttachment(
+        instance_uuid=server,
+        mode=requested.get("mode"),
+        connector=connector,
+        agent=agent,
+        move_from=requested.get("move_from"),
+        denied_rule=lifecycle.sharing_denied_rule(ctx, volume),
+    )
+    values = new.columns(ctx, volume)
     preview = attachment_store.preview(
-        volume.id, values, Request(Action.RESERVE, denied_rule=denied_rule)
+        volume.id, values, Request(Action.RESERVE, denied_rule=new.denied_rule)
     )
     mode, columns = preview.mode, None if preview.is_duplicate else values
     if preview.refusal is not None:

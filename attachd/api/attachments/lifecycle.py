@@ -33,7 +33,7 @@ from attachd.db.attachments import (
 )
 from attachd.db.row_types import AttachmentRow
 from attachd.db.types import type_store
-from attachd.objects import Attachment, Volume
+from attachd.objects import Attachment, NewAttachment, Volume
 from attachd.rpc import agent_api, manager_api
 from attachd.states import INACTIVE, AttachmentState
 from attachd.telemetry import metrics
@@ -66,20 +66,18 @@ def get_or_create(
     expires_at = expiry_time(ctx, requested)
     mode = requested.get("mode")
     check_requested_mode(volume, mode)
-    denied_rule = sharing_denied_rule(ctx, volume)
     server = schema.identity(requested, "instance_uuid") if "instance_uuid" in requested else None
-    made = Attachment.reserve(
-        ctx,
-        volume,
-        server,
-        mode,
-        denied_rule,
-        requested.get("connector"),
-        idempotency_claim,
-        expires_at,
-        agent,
-        requested.get("move_from"),
+    new = NewAttachment(
+        instance_uuid=server,
+        mode=mode,
+        connector=requested.get("connector"),
+        agent=agent,
+        move_from=requested.get("move_from"),
+        expires_at=expires_at,
+        denied_rule=sharing_denied_rule(ctx, volume),
+        idempotency_claim=idempotency_claim,
     )
+    made = Attachment.reserve(ctx, volume, new)
     if made.move_from is not None:
         ends = attachment_moves.ends(made.move_from, made.id)
         notifications.volume("attach.move.start", volume.id, move=ends)

@@ -8,6 +8,7 @@ from attachd import context, exception
 from attachd.api.attachments import view
 from attachd.objects import (
     Attachment,
+    NewAttachment,
     Volume,
     connection_data,
     flat_connection,
@@ -44,11 +45,12 @@ class AttachmentTest(databases.DatabaseCase):
         self.context = context.RequestContext(user_id="u", project_id=db_rows.PROJECT)
         self.volume_id = db_rows.add_volume()["id"]
 
-    def _reserve(self, *args):
-        return Attachment.reserve(self.context, Volume.get(self.context, self.volume_id), *args)
+    def _reserve(self, **requested):
+        volume = Volume.get(self.context, self.volume_id)
+        return Attachment.reserve(self.context, volume, NewAttachment(**requested))
 
     def test_reserve_stores_row_and_volume_status(self):
-        attachment = self._reserve(SERVER, "ro")
+        attachment = self._reserve(instance_uuid=SERVER, mode="ro")
         row = db_rows.get_attachment(attachment.id)
         expected = {"state": "reserved", "instance_uuid": SERVER, "mode": "ro", "user_id": "u"}
         self.assertLessEqual(expected.items() | {("project_id", db_rows.PROJECT)}, _plain(row))
@@ -61,7 +63,7 @@ class AttachmentTest(databases.DatabaseCase):
                 Attachment.get(self.context, attachment_id)
 
     def test_reserve_returns_same_values_as_get(self):
-        attachment = self._reserve(SERVER)
+        attachment = self._reserve(instance_uuid=SERVER)
         loaded = Attachment.get(self.context, attachment.id)
         for name in Attachment.fields:
             if name != "volume_status":
@@ -69,7 +71,7 @@ class AttachmentTest(databases.DatabaseCase):
 
     def test_reserve_read_only_volume_has_mode_ro(self):
         db_rows.change_volume(self.volume_id, admin_metadata={"readonly": "True"})
-        self.assertEqual("ro", self._reserve(SERVER, "rw").mode)
+        self.assertEqual("ro", self._reserve(instance_uuid=SERVER, mode="rw").mode)
 
     def test_reserve_by_admin_has_project_of_volume(self):
         self.context = context.RequestContext(project_id="ops", is_admin=True)

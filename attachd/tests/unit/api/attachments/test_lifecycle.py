@@ -10,7 +10,7 @@ from attachd import exception
 from attachd.api.attachments import lifecycle, policy
 from attachd.api.volumes import policy as volume_policy
 from attachd.db.types import type_store
-from attachd.objects import Attachment, Volume
+from attachd.objects import Attachment, NewAttachment, Volume
 from attachd.states import INACTIVE, AttachmentState
 from attachd.tests.fixtures import (
     api_context,
@@ -48,17 +48,16 @@ class GetOrCreateTest(Case):
     def test_get_or_create_passes_request_and_denied_rule(self):
         self.assertIs(self.Attachment.reserve.return_value, self.make(mode="ro"))
         self.Attachment.reserve.assert_called_with(
-            self.ctx, self.volume, None, "ro", "a:rule", None, None, None, None, None
+            self.ctx, self.volume, NewAttachment(mode="ro", denied_rule="a:rule")
         )
         self.make(instance_uuid="i", connector={"host": "h"})
-        self.Attachment.reserve.assert_called_with(
-            self.ctx, self.volume, "i", None, "a:rule", {"host": "h"}, None, None, None, None
-        )
+        expected = NewAttachment(instance_uuid="i", connector={"host": "h"}, denied_rule="a:rule")
+        self.Attachment.reserve.assert_called_with(self.ctx, self.volume, expected)
 
     def test_get_or_create_passes_agent(self):
         requested = {"connector": {"host": "h"}}
         lifecycle.get_or_create(self.ctx, self.volume, requested, None, "h")
-        self.assertEqual("h", self.Attachment.reserve.call_args.args[-2])
+        self.assertEqual("h", self.Attachment.reserve.call_args.args[-1].agent)
 
     def test_get_or_create_of_read_only_volume_for_writing_is_refused(self):
         refusal = exception.InvalidVolumeAttachMode(volume_id="v", reason="x")
