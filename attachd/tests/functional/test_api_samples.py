@@ -29,7 +29,7 @@ SAMPLES = REFERENCE / "samples"
 
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}")
-_SECONDS = re.compile(r'"seconds": \d+\.\d+(e-\d+)?')
+_SECONDS = re.compile(r'"seconds": [\d.]+(e-\d+)?')
 _METHOD = re.compile(r"^\.\. rest_method:: +(\w+) (\S+)$", re.MULTILINE)
 _SERVER = "11111111-2222-4333-8444-555555555555"
 
@@ -91,9 +91,11 @@ def generate_samples(api: wsgi_api.WsgiApi, ask: Asker | None = None) -> Iterato
         if answer.raw and step.method == "POST" and step.name:
             ids[step.name] = _id_in(answer.body)
         if step.body is not None and step.name:
-            yield f"{step.name}-request.json", _made_up(body, stand_ins)
+            name = f"{step.name}-request.json"
+            yield name, _made_up(name, body, stand_ins)
         if answer.raw and step.name not in _UNSHOWN:
-            yield f"{step.name}-response.json", _made_up(answer.body, stand_ins)
+            name = f"{step.name}-response.json"
+            yield name, _made_up(name, answer.body, stand_ins)
 
 
 def _add_message() -> str:
@@ -157,13 +159,18 @@ def _filled(value: Any, ids: dict[str, str]) -> Any:
     return json.loads(text)
 
 
-def _made_up(value: Any, stand_ins: dict[str, str]) -> str:
-    """Write JSON with ids and times that are always the same."""
+def _made_up(name: str, value: Any, stand_ins: dict[str, str]) -> str:
+    """Write JSON with ids and times that are always the same.
+
+    An id is named by the first sample that has it, so that a new sample changes no other one.
+
+    :param stand_ins: of the ids in earlier samples; those of this one are added
+    """
     text = json.dumps(value, indent=4)
-    for found in _UUID.findall(text):
-        number = len(stand_ins)
-        stand_in = str(uuid.uuid5(uuid.NAMESPACE_URL, f"attachd-sample-{number}"))
-        text = text.replace(found, stand_ins.setdefault(found, stand_in))
+    new = [found for found in dict.fromkeys(_UUID.findall(text)) if found not in stand_ins]
+    for number, found in enumerate(new):
+        stand_ins[found] = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{name} {number}"))
+    text = _UUID.sub(lambda found: stand_ins[found[0]], text)
     text = _SECONDS.sub('"seconds": 0.0125', text)
     return _TIME.sub("2026-01-31T12:00:00.000000", text) + "\n"
 
