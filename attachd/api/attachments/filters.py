@@ -17,14 +17,16 @@ _COLUMNS = MappingProxyType(
         "instance_id": "instance_uuid",
         "attached_host": "host",
         "agent": "agent",
+        "move_from": "move_from",
     }
 )
 _TIMES = ("created_at", "updated_at", "attached_at")
-_IDS = ("volume_id", "instance_id")
+_IDS = ("volume_id", "instance_id", "move_from")
 _STATES = ("status", "attach_status")
 _LIKE = filter_register.LIKE
 
 _AGENT = "attachd 1.0: attachments on the agent of this host."
+_MOVE_FROM = "attachd 1.0: the attachment that takes over from this one."
 _COMPARED = (
     "attachd 1.0: attachments whose {} compares as given: `gt:TIME`, or gte, eq, neq, lt, lte; "
     "separate several with commas."
@@ -32,6 +34,7 @@ _COMPARED = (
 ATTACHD_FILTERS: Mapping[str, validation.Schema] = MappingProxyType(
     {
         "agent": {"type": "string", "description": _AGENT},
+        "move_from": {"type": "string", "description": _MOVE_FROM},
         **{name: {"type": "string", "description": _COMPARED.format(name)} for name in _TIMES},
     }
 )

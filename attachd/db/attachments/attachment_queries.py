@@ -44,6 +44,7 @@ class Filters(TypedDict, total=False):
     instance_uuid: str
     host: str
     agent: str
+    move_from: str
     states: Collection[AttachmentState]
     like: Mapping[str, str]
     times: Sequence[paging.Comparison]
@@ -53,8 +54,8 @@ SEARCHABLE = frozenset({"volume_id", "instance_uuid", "host", "mountpoint"})
 _LAST_CHANGE = {
     "updated_at": sa.func.coalesce(_ATTACHMENTS.c.updated_at, _ATTACHMENTS.c.created_at)
 }
-_EQUAL = ("project_id", "volume_id", "instance_uuid", "host", "agent")
-_SELECTIVE = frozenset({"volume_id", "instance_uuid", "host", "agent"})
+_EQUAL = ("project_id", "volume_id", "instance_uuid", "host", "agent", "move_from")
+_SELECTIVE = frozenset({"volume_id", "instance_uuid", "host", "agent", "move_from"})
 SORTABLE = frozenset({"id", "volume_id", "instance_uuid", "host", "created_at", "updated_at"})
 
 

@@ -12,6 +12,8 @@ from attachd.api.attachments import filters
 SERVER = "abcdefab-cdef-4abc-8def-abcdefabcdef"
 LAST_OLD = mv.Version(3, 33)
 
+MOVE_FROM = "abcdefab-cdef-4abc-8def-abcdefabcdef"
+
 
 def read(query, version=mv.LATEST, attachd_version=None, *, is_admin=False):
     ctx = mock.Mock(is_admin=is_admin, project_id="p", attachd_version=attachd_version)
@@ -94,6 +96,7 @@ class ExtFiltersTest(unittest.TestCase):
             "updated_at": "lt:2026-01-01T00:00:00",
             "attached_at": "gte:2025-01-01,neq:2025-06-01",
             "agent": "n1",
+            "move_from": MOVE_FROM.upper(),
             "status": "attaching",
             "instance_id": "i",
         }
@@ -107,6 +110,7 @@ class ExtFiltersTest(unittest.TestCase):
         self.assertEqual(expected, sorted(times))
         attaching = {"held", "connecting", "connected"}
         others = {"agent": "n1", "instance_uuid": "i", "project_id": "p", "states": attaching}
+        others["move_from"] = MOVE_FROM
         self.assertEqual(others, parsed)
 
     def test_invalid_ext_filter_is_refused_by_name(self):

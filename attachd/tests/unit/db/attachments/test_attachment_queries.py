@@ -17,7 +17,9 @@ class QueriesTest(databases.DatabaseCase):
         self.one = db_rows.add_volume(multiattach=True)["id"]
         self.two = db_rows.add_volume(multiattach=True)["id"]
         self.first = db_rows.add_attachment(self.one, "attached", instance_uuid="i1")["id"]
-        self.second = db_rows.add_attachment(self.one, "reserved", instance_uuid="i2")["id"]
+        self.second = db_rows.add_attachment(
+            self.one, "reserved", instance_uuid="i2", move_from=self.first
+        )["id"]
         self.third = db_rows.add_attachment(
             self.two, "attached", instance_uuid="i1", host="Compute-2", project_id="other"
         )["id"]
@@ -33,6 +35,7 @@ class QueriesTest(databases.DatabaseCase):
             ({"volume_id": self.one}, [self.second, self.first]),
             ({"instance_uuid": "i1"}, [self.third, self.first]),
             ({"host": "compute-1"}, [self.first]),
+            ({"move_from": self.first}, [self.second]),
             ({"states": {AttachmentState.ATTACHED}}, [self.third, self.first]),
             ({"states": frozenset()}, []),
             ({"states": {AttachmentState.ATTACHED}, "project_id": "other"}, [self.third]),
