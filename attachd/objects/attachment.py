@@ -151,18 +151,7 @@ class Attachment(AttachdObject):
 
 
 _EMPTY: dict[str, Any] = dict.fromkeys(
-    (
-        "host",
-        "mountpoint",
-        "connector",
-        "connection_info",
-        "connection_key",
-        "error",
-        "device",
-        "attached_at",
-        "updated_at",
-        "move_from",
-    )
+    name for name, field in Attachment.fields.items() if field.nullable
 )
 
 

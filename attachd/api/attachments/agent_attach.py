@@ -37,23 +37,19 @@ _PENDING: Final = frozenset({AttachmentState.CONNECTING, AttachmentState.CONNECT
 _NOT_ATTACHED: Final = frozenset(AttachmentState) - {AttachmentState.ATTACHED}
 
 
-def check_fields(ctx: RequestContext, requested: Mapping[str, Any]) -> None:
+def check_fields(requested: Mapping[str, Any]) -> None:
     """Check a request that names a host.
 
     :param requested: ``attachment`` of the body, as its schema lets it through
-    :raises InvalidInput: attachd's own API is not requested, or a connector is given as well
+    :raises InvalidInput: a connector is given as well
     """
-    if ctx.attachd_version is None:
-        raise _invalid_host(requested, "It needs the header OpenStack-API-Version: attachd 1.0.")
     if requested.get("connector"):
-        raise _invalid_host(
-            requested,
-            "Give either a host, whose agent attaches the volume, or an attachment.connector.",
+        raise exception.InvalidInput(
+            field="attachment.host",
+            value=requested["host"],
+            reason="Give either a host, whose agent attaches the volume, or an "
+            "attachment.connector.",
         )
-
-
-def _invalid_host(requested: Mapping[str, Any], reason: str) -> exception.InvalidInput:
-    return exception.InvalidInput(field="attachment.host", value=requested["host"], reason=reason)
 
 
 def attach(
@@ -84,9 +80,7 @@ def attach(
         if not volume.multiattach:
             orphan_devices.check_nowhere_else(volume.id, requested["host"])
         values = {**requested, "connector": connector}
-        attachment = lifecycle.get_or_create(
-            ctx, volume, values, idempotency_claim, requested["host"]
-        )
+        attachment = lifecycle.get_or_create(ctx, volume, values, idempotency_claim)
     state = AttachmentState(attachment.state)
     if state is AttachmentState.ATTACHED:
         return view.show(ctx, attachment)

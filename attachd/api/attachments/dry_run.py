@@ -13,13 +13,13 @@ from typing import Any, Final, TypedDict, TypeVar
 from attachd import exception
 from attachd.api import endpoint, errors, scheduler, validation
 from attachd.api.agents import presence
-from attachd.api.attachments import lifecycle, policy, schema, view
+from attachd.api.attachments import lifecycle, policy, view
 from attachd.context import RequestContext
 from attachd.db.agents import orphan_devices
 from attachd.db.attachments import attachment_rows, attachment_store
 from attachd.db.attachments.connect_rules import Action, Request
 from attachd.db.row_types import AttachmentRow
-from attachd.objects import NewAttachment, Volume
+from attachd.objects import Volume
 from attachd.rpc import manager_api
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ def check(ctx: RequestContext, volume: Volume, requested: Mapping[str, Any]) -> 
     :param requested: ``attachment`` of the body, checked like that of a creation
     :raises InvalidInput: a field is wrong
     """
-    lifecycle.expiry_time(ctx, requested)
+    lifecycle.expiry_time(requested)
     agent = requested.get("host")
     checks = _Checks()
     fields = policy.RULES_OF_FIELDS
@@ -91,15 +91,7 @@ def check(ctx: RequestContext, volume: Volume, requested: Mapping[str, Any]) -> 
         connector = checks.run(lambda: presence.connector(agent))
         if not volume.multiattach:
             checks.run(lambda: orphan_devices.check_nowhere_else(volume.id, agent))
-    server = schema.identity(requested, "instance_uuid") if "instance_uuid" in requested else None
-    new = NewAttachment(
-        instance_uuid=server,
-        mode=requested.get("mode"),
-        connector=connector,
-        agent=agent,
-        move_from=requested.get("move_from"),
-        denied_rule=lifecycle.sharing_denied_rule(ctx, volume),
-    )
+    new = lifecycle.new_attachment(ctx, volume, {**requested, "connector": connector})
     values = new.columns(ctx, volume)
     preview = attachment_store.preview(
         volume.id, values, Request(Action.RESERVE, denied_rule=new.denied_rule)

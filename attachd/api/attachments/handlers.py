@@ -166,6 +166,10 @@ def create(
 
 
 def _resolve(ctx: RequestContext, volume: Volume, requested: dict[str, Any]) -> dict[str, Any]:
+    """Return a request with its ids as rows have them, and what it has from another attachment."""
+    if "instance_uuid" in requested:
+        server = schema.identity(requested, "instance_uuid")
+        requested = {**requested, "instance_uuid": server}
     return moves.resolve(ctx, volume, requested) if "move_from" in requested else requested
 
 
@@ -178,14 +182,15 @@ def _authorize_create(ctx: RequestContext, volume: Volume, requested: Mapping[st
 
 def _check_fields(ctx: RequestContext, requested: Mapping[str, Any], *, dry_run: bool) -> None:
     """Check what the schema of a creation does not."""
+    schema.check_versions(ctx, requested)
     if "host" in requested:
-        agent_attach.check_fields(ctx, requested)
+        agent_attach.check_fields(requested)
     elif requested.get("connector"):
         schema.check_connector(requested["connector"])
-    if "instead_of" in requested:
-        force_attach.check_field(ctx, requested, dry_run=dry_run)
+    if "instead_of" in requested and dry_run:
+        force_attach.refuse_dry_run(requested)
     if "move_from" in requested:
-        moves.check_field(ctx, requested)
+        moves.check_field(requested)
 
 
 @endpoint(

@@ -9,6 +9,7 @@ manager; if that message is lost, recovery finds the row.  The same holds for th
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 import contextlib
+import dataclasses
 import datetime
 import functools
 from typing import Any, Final
@@ -17,7 +18,7 @@ from oslo_log import log
 
 from attachd import exception, notifications
 from attachd.api import idempotency, policy_rules
-from attachd.api.attachments import policy, schema, view
+from attachd.api.attachments import policy, view
 from attachd.api.endpoint import AsyncPreference
 from attachd.api.idempotency import AlreadyMade, IdempotencyClaim
 from attachd.api.volumes import policy as volume_policy
@@ -52,31 +53,19 @@ def get_or_create(
     volume: Volume,
     requested: Mapping[str, Any],
     idempotency_claim: IdempotencyClaim | None = None,
-    agent: str | None = None,
 ) -> Attachment:
     """Reserve a volume, or return the attachment that an earlier run of the request has made.
 
-    :param requested: ``attachment`` of the body, as its schema lets it through
+    :param requested: as of :func:`new_attachment`
     :param idempotency_claim: of the request's key
-    :param agent: the host whose agent makes the device; None: the caller does
     :raises: as Attachment.reserve()
     """
     if (earlier := find_earlier(ctx, idempotency_claim)) is not None:
         return earlier
-    expires_at = expiry_time(ctx, requested)
-    mode = requested.get("mode")
-    check_requested_mode(volume, mode)
-    server = schema.identity(requested, "instance_uuid") if "instance_uuid" in requested else None
-    new = NewAttachment(
-        instance_uuid=server,
-        mode=mode,
-        connector=requested.get("connector"),
-        agent=agent,
-        move_from=requested.get("move_from"),
-        expires_at=expires_at,
-        denied_rule=sharing_denied_rule(ctx, volume),
-        idempotency_claim=idempotency_claim,
-    )
+    expires_at = expiry_time(requested)
+    check_requested_mode(volume, requested.get("mode"))
+    new = new_attachment(ctx, volume, requested)
+    new = dataclasses.replace(new, expires_at=expires_at, idempotency_claim=idempotency_claim)
     made = Attachment.reserve(ctx, volume, new)
     if made.move_from is not None:
         ends = attachment_moves.ends(made.move_from, made.id)
@@ -84,6 +73,24 @@ def get_or_create(
     if idempotency_claim is not None:
         idempotency_claim.held = True
     return made
+
+
+def new_attachment(
+    ctx: RequestContext, volume: Volume, requested: Mapping[str, Any]
+) -> NewAttachment:
+    """Return what is requested, without its expiry and its key.
+
+    :param requested: ``attachment`` of the body, with its ids as rows have them, and for ``host``
+        with the connector of its agent
+    """
+    return NewAttachment(
+        instance_uuid=requested.get("instance_uuid"),
+        mode=requested.get("mode"),
+        connector=requested.get("connector"),
+        agent=requested.get("host"),
+        move_from=requested.get("move_from"),
+        denied_rule=sharing_denied_rule(ctx, volume),
+    )
 
 
 def find_earlier(
@@ -181,19 +188,17 @@ def check_requested_mode(volume: Volume, mode: str | None) -> None:
     connect_rules.decide_mode(row, no_attachment, (), mode)
 
 
-def expiry_time(ctx: RequestContext, requested: Mapping[str, Any]) -> datetime.datetime | None:
+def expiry_time(requested: Mapping[str, Any]) -> datetime.datetime | None:
     """Return when a new reservation expires; None: never.
 
     [api]reservation_ttl is the default and the limit; callers under attachd 1.0 can ask for less.
     The manager removes expired reservations (manager/periodic_tasks/purge.py).
 
     :param requested: ``attachment`` of the body, as its schema lets it through
-    :raises InvalidInput: the time is too long, or not allowed in this request
+    :raises InvalidInput: the time is too long, or the attachment is connected at once
     """
     maximum = CONF.api.reservation_ttl
     seconds = requested.get(EXPIRES_IN)
-    if EXPIRES_IN in requested and ctx.attachd_version is None:
-        raise _invalid_expiry(seconds, "It needs the header OpenStack-API-Version: attachd 1.0.")
     if seconds is not None and requested.get("connector"):
         raise _invalid_expiry(
             seconds, "An attachment that is connected at once does not expire: leave it out."

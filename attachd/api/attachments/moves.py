@@ -13,7 +13,6 @@ import webob
 
 from attachd import exception
 from attachd.api import detach_guard
-from attachd.api import microversions as mv
 from attachd.api.attachments import agent_detach, schema
 from attachd.context import RequestContext
 from attachd.db.attachments import events
@@ -24,13 +23,11 @@ _POLL_INTERVAL: Final = 1.0
 """Seconds between two looks at what another manager may have done."""
 
 
-def check_field(ctx: RequestContext, requested: Mapping[str, Any]) -> None:
+def check_field(requested: Mapping[str, Any]) -> None:
     """Check that the field may be used in a request, which has it.
 
-    :raises InvalidInput: the request is not under attachd 1.1, or replaces an attachment as well
+    :raises InvalidInput: the request replaces an attachment as well
     """
-    if ctx.attachd_version is None or ctx.attachd_version < mv.ATTACHD_1_1:
-        raise _invalid(requested, "It needs the header OpenStack-API-Version: attachd 1.1.")
     if "instead_of" in requested:
         raise _invalid(requested, "Give either this or attachment.instead_of.")
 
@@ -49,8 +46,7 @@ def resolve(ctx: RequestContext, volume: Volume, requested: dict[str, Any]) -> d
     resolved = {**requested, "move_from": source.id}
     if source.instance_uuid is not None:
         resolved.setdefault("instance_uuid", source.instance_uuid)
-    server = schema.identity(resolved, "instance_uuid") if "instance_uuid" in resolved else None
-    if server != source.instance_uuid:
+    if resolved.get("instance_uuid") != source.instance_uuid:
         raise _invalid(requested, f"It is an attachment of server {source.instance_uuid}.")
     if source.mode == "ro":
         resolved.setdefault("mode", "ro")

@@ -12,6 +12,7 @@ from typing import Any, Final
 from attachd import exception, host_identity
 from attachd.api import microversions as mv
 from attachd.api.validation import Schema, Validator, canonical, fields, wrapped
+from attachd.context import RequestContext
 
 HOST: Final[Schema] = {
     "type": "string",
@@ -27,15 +28,18 @@ _CREATE: Final[dict[str, Schema]] = {
     "instance_uuid": _UUID,
     # An empty connector, as cinderclient sends it, only reserves.
     "connector": {"type": ["object", "null"]},
-    # attachd 1.0; refused without it, see lifecycle.py
     "expires_in": {"type": "integer", "minimum": 1, "maximum": 10**9},
-    # attachd 1.0; refused without it, see agent_attach.py
     "host": HOST,
-    # attachd 1.1; refused without it, see fencing/force_attach.py
     "instead_of": _UUID,
-    # attachd 1.1; refused without it, see moves.py
     "move_from": _UUID,
 }
+_SINCE: Final = {
+    "expires_in": mv.ATTACHD_1_0,
+    "host": mv.ATTACHD_1_0,
+    "instead_of": mv.ATTACHD_1_1,
+    "move_from": mv.ATTACHD_1_1,
+}
+"""The versions of attachd's own API that have introduced fields of a creation."""
 _MODE: Final[dict[str, Schema]] = {"mode": {"type": "string", "enum": ["rw", "ro"]}}
 _CONNECT: Final[dict[str, Schema]] = {"connector": {"type": "object", "minProperties": 1}}
 
@@ -79,6 +83,20 @@ _CONNECTOR = Validator(
 def identity(requested: Mapping[str, Any], name: str) -> str:
     """Return an id from a body in the form that rows have."""
     return canonical(requested[name])
+
+
+def check_versions(ctx: RequestContext, requested: Mapping[str, Any]) -> None:
+    """Check that the version of a request has all fields of a creation that it uses.
+
+    :raises InvalidInput: it does not, or the request is not under attachd's own API
+    """
+    for name, since in _SINCE.items():
+        if name in requested and (ctx.attachd_version is None or ctx.attachd_version < since):
+            raise exception.InvalidInput(
+                field=f"attachment.{name}",
+                value=requested[name],
+                reason=f"It needs the header OpenStack-API-Version: attachd {since}.",
+            )
 
 
 def check_connector(connector: dict[str, Any], name: str = "attachment.connector") -> None:

@@ -194,13 +194,13 @@ def show(ctx: RequestContext, attachment: Attachment) -> dict[str, Detail]:
 
     :raises SecretUnreadable: its connection cannot be decrypted
     """
-    row = _row(attachment, _DETAIL)
+    row = _row(attachment)
     return _show(SecretVisibility(ctx, *AGAIN), ctx, row, detail(row))
 
 
 def show_accepted(ctx: RequestContext, attachment: Attachment) -> dict[str, Detail]:
     """Return an attachment with pending work, as :func:`show`."""
-    row = _row(attachment, _DETAIL)
+    row = _row(attachment)
     return _show(SecretVisibility(ctx, *AGAIN), ctx, row, _readable_detail(row))
 
 
@@ -305,7 +305,7 @@ def show_connected(
     connector: Mapping[str, Any],
 ) -> dict[str, Detail]:
     """Return an attachment with its state before it was connected, and the connection."""
-    row = _row(attachment, _DETAIL)
+    row = _row(attachment)
     current: Any = {**row, **answer, "connector": connector, **_host_fields(connector)}
     before = detail({**row, "connection_info": None})
     full: Detail = {**before, "connection_info": _connection_info(current)}
@@ -346,26 +346,9 @@ def list_details(
 
 
 _SUMMARY = ("id", "state", "instance_uuid", "volume_id")
-_DETAIL = (
-    *_SUMMARY,
-    "project_id",
-    "user_id",
-    "kind",
-    "attached_at",
-    "mode",
-    "connection_info",
-    "connector",
-    "host",
-    "mountpoint",
-    "expires_at",
-    "error",
-    "agent",
-    "device",
-    "move_from",
-)
 
 
-def _row(attachment: Attachment, names: Iterable[str]) -> AttachmentRow:
+def _row(attachment: Attachment, names: Iterable[str] = Attachment.fields) -> AttachmentRow:
     row: Any = {name: getattr(attachment, name) for name in names}
     shown: AttachmentRow = row
     return shown

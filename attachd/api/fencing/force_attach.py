@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attachd import exception, host_identity, notifications
-from attachd.api import microversions as mv
 from attachd.api.agents import presence
 from attachd.api.attachments import schema
 from attachd.api.fencing import fence_attachments, policy
@@ -23,18 +22,11 @@ from attachd.rpc.manager_api import Fencing
 from attachd.states import AttachmentKind
 
 
-def check_field(ctx: RequestContext, requested: Mapping[str, Any], *, dry_run: bool) -> None:
-    """Check that the field may be used in a request, which has it.
-
-    :raises InvalidInput: the request is not under attachd 1.1, or is a dry run
-    """
-    reason = ""
-    if ctx.attachd_version is None or ctx.attachd_version < mv.ATTACHD_1_1:
-        reason = "It needs the header OpenStack-API-Version: attachd 1.1."
-    elif dry_run:
-        reason = "A dry run fences nothing: leave it out, and look at the holders in the answer."
-    if reason:
-        raise _invalid(requested, reason)
+def refuse_dry_run(requested: Mapping[str, Any]) -> None:
+    """Refuse a dry run that has the field; raises InvalidInput."""
+    raise _invalid(
+        requested, "A dry run fences nothing: leave it out, and look at the holders in the answer."
+    )
 
 
 def replace(ctx: RequestContext, volume: Volume, requested: Mapping[str, Any]) -> None:

@@ -72,19 +72,11 @@ class Case(api_context.ApiContextCase):
 
 
 class CheckFieldsTest(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        self.ctx = mock.Mock(attachd_version=ATTACHD_1_0)
-
-    def test_check_fields_without_attachd_version_is_refused(self):
-        with self.assertRaisesRegex(exception.InvalidInput, "host.*attachd 1.0"):
-            agent_attach.check_fields(mock.Mock(attachd_version=None), {"host": HOST})
-        for connector in ({}, {"connector": None}, {"connector": {}}):
-            agent_attach.check_fields(self.ctx, {"host": HOST, **connector})
-
     def test_check_fields_with_host_and_connector_is_refused(self):
+        for connector in ({}, {"connector": None}, {"connector": {}}):
+            agent_attach.check_fields({"host": HOST, **connector})
         with self.assertRaisesRegex(exception.InvalidInput, "connector.*attachment.host"):
-            agent_attach.check_fields(self.ctx, {"host": HOST, "connector": {"host": "x"}})
+            agent_attach.check_fields({"host": HOST, "connector": {"host": "x"}})
 
 
 class CreateOnHostTest(Case):

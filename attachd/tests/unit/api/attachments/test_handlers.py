@@ -105,9 +105,10 @@ class CreateTest(conf_fixture.DefaultConfCase):
     def test_create_without_connector_only_reserves(self):
         for connector in ({}, {"connector": {}}, {"connector": None}):
             with self.subTest(connector):
-                shown = self.create(instance_uuid="i", mode="ro", **connector)["attachment"]
+                fields = {"instance_uuid": ID.replace("-", ""), "mode": "ro", **connector}
+                shown = self.create(**fields)["attachment"]
                 self.assertEqual({}, shown["connection_info"])
-                requested = {"volume_uuid": ID, "instance_uuid": "i", "mode": "ro", **connector}
+                requested = {**fields, "volume_uuid": ID, "instance_uuid": ID}
                 self.get_or_create.assert_called_with(self.ctx, self.volume, requested, None)
         self.manager_api.attach.assert_not_called()
 

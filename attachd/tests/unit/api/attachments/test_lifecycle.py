@@ -54,9 +54,8 @@ class GetOrCreateTest(Case):
         expected = NewAttachment(instance_uuid="i", connector={"host": "h"}, denied_rule="a:rule")
         self.Attachment.reserve.assert_called_with(self.ctx, self.volume, expected)
 
-    def test_get_or_create_passes_agent(self):
-        requested = {"connector": {"host": "h"}}
-        lifecycle.get_or_create(self.ctx, self.volume, requested, None, "h")
+    def test_get_or_create_passes_host_as_agent(self):
+        self.make(host="h", connector={"host": "h"})
         self.assertEqual("h", self.Attachment.reserve.call_args.args[-1].agent)
 
     def test_get_or_create_of_read_only_volume_for_writing_is_refused(self):
@@ -180,9 +179,6 @@ class CheckModeTest(databases.DatabaseCase):
         lifecycle.check_requested_mode(self.volume(), "rw")
 
 
-ATTACHD_1_0 = (1, 0)
-
-
 class ExpiryTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
@@ -190,8 +186,8 @@ class ExpiryTest(unittest.TestCase):
         timeutils.set_time_override(self.now)
         self.addCleanup(timeutils.clear_time_override)
 
-    def _seconds(self, requested, attachd_version=ATTACHD_1_0):
-        moment = lifecycle.expiry_time(mock.Mock(attachd_version=attachd_version), requested)
+    def _seconds(self, requested):
+        moment = lifecycle.expiry_time(requested)
         return None if moment is None else (moment - self.now).total_seconds()
 
     def test_expiry_time_without_limit_is_none(self):
@@ -200,8 +196,8 @@ class ExpiryTest(unittest.TestCase):
 
     def test_expiry_time_defaults_to_option(self):
         conf_fixture.override(self, "reservation_ttl", 600, "api")
-        self.assertEqual(600, self._seconds({}, None))
-        self.assertEqual(600, self._seconds({"connector": {"host": "here"}}, None))
+        self.assertEqual(600, self._seconds({}))
+        self.assertEqual(600, self._seconds({"connector": {"host": "here"}}))
         self.assertEqual(60, self._seconds({"expires_in": 60}))
         self.assertEqual(600, self._seconds({"expires_in": 600}))
 
@@ -209,10 +205,6 @@ class ExpiryTest(unittest.TestCase):
         conf_fixture.override(self, "reservation_ttl", 600, "api")
         with self.assertRaisesRegex(exception.InvalidInput, "expires_in.*601.*600 seconds"):
             self._seconds({"expires_in": 601})
-
-    def test_expiry_time_without_attachd_version_is_refused(self):
-        with self.assertRaisesRegex(exception.InvalidInput, "OpenStack-API-Version: attachd 1.0"):
-            self._seconds({"expires_in": 60}, None)
 
     def test_expiry_time_with_connector_is_refused(self):
         requested = {"expires_in": 60, "connector": {"host": "here"}}

@@ -5,6 +5,7 @@ import unittest
 from unittest import mock
 
 from attachd import exception, host_identity
+from attachd.api import microversions as mv
 from attachd.api.attachments import schema
 from attachd.tests.fixtures import conf_fixture
 
@@ -14,6 +15,26 @@ class IdentityTest(unittest.TestCase):
         stored = "abcdefab-cdef-4abc-8def-abcdefabcdef"
         requested = {"a": stored.upper(), "b": stored.replace("-", "")}
         self.assertEqual([stored] * 2, [schema.identity(requested, name) for name in requested])
+
+
+class VersionsTest(unittest.TestCase):
+    def test_check_versions_refuses_field_that_request_is_too_old_for(self):
+        for name, versions, needed in (
+            ("expires_in", (None,), mv.ATTACHD_1_0),
+            ("host", (None,), mv.ATTACHD_1_0),
+            ("instead_of", (None, mv.ATTACHD_1_0), mv.ATTACHD_1_1),
+            ("move_from", (None, mv.ATTACHD_1_0), mv.ATTACHD_1_1),
+        ):
+            for version in versions:
+                with (
+                    self.subTest(name, version=version),
+                    self.assertRaisesRegex(exception.InvalidInput, f"{name}.*attachd {needed}"),
+                ):
+                    schema.check_versions(mock.Mock(attachd_version=version), {name: "x"})
+            schema.check_versions(mock.Mock(attachd_version=needed), {name: "x"})
+
+    def test_check_versions_takes_fields_of_cinder(self):
+        schema.check_versions(mock.Mock(attachd_version=None), {"volume_uuid": "x", "mode": "ro"})
 
 
 class ConnectorTest(conf_fixture.DefaultConfCase):

@@ -40,6 +40,11 @@ def row(**values):
         "host": None,
         "mountpoint": None,
         "move_from": None,
+        "connection_key": None,
+        "created_at": MOMENT,
+        "updated_at": None,
+        "volume_host": None,
+        "volume_status": "reserved",
         **values,
     }
 

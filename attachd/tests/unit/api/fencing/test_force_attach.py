@@ -4,7 +4,6 @@
 from unittest import mock
 
 from attachd import exception
-from attachd.api import microversions as mv
 from attachd.api.fencing import fence_attachments, force_attach
 from attachd.closed_hosts import fences
 from attachd.db.attachments import events
@@ -69,13 +68,6 @@ class ForceAttachTest(api_context.ApiContextCase):
         self.replace()
         self.fence.assert_not_called()
 
-    def test_field_needs_its_version(self):
-        for version, dry_run, said in (
-            (None, False, "attachd 1.1"),
-            (mv.ATTACHD_1_0, False, "attachd 1.1"),
-            (mv.ATTACHD_1_1, True, "dry run"),
-        ):
-            self.ctx.attachd_version = version
-            with self.assertRaisesRegex(exception.InvalidInput, said):
-                force_attach.check_field(self.ctx, self.requested, dry_run=dry_run)
-        force_attach.check_field(self.ctx, self.requested, dry_run=False)
+    def test_dry_run_is_refused(self):
+        with self.assertRaisesRegex(exception.InvalidInput, "instead_of.*dry run"):
+            force_attach.refuse_dry_run(self.requested)
