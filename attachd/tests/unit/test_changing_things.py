@@ -93,10 +93,17 @@ def is_below(name: str, beginnings: tuple[str, ...]) -> bool:
     )
 
 
+def _resolve(path: str) -> str:
+    """Return a path of the page, which may be relative to the package, from the repository."""
+    return f"attachd/{path}" if (ROOT / "attachd" / path).exists() else path
+
+
 def compare(title: str, text: str) -> tuple[set[str], set[str]]:
     """Return the files that are missing in a section, and those that it names for no reason."""
     (example,) = _EXAMPLE.findall(text)
-    listed = tuple(path for item in _ITEM.findall(text) for path in _LITERAL.findall(item))
+    listed = tuple(
+        _resolve(path) for item in _ITEM.findall(text) for path in _LITERAL.findall(item)
+    )
     excluded = EXCLUDED.get(title, ())
     mentions = find_mentions(_LITERAL.findall(example))
     concerned = {name for name in mentions if not is_below(name, EVERYWHERE)}
@@ -127,5 +134,5 @@ class ChangingThingsTest(unittest.TestCase):
         text = self.sections[title]
         named = "doc/source/admin/notifications.rst"
         self.assertEqual(({named}, set()), compare(title, text.replace(f"#. ``{named}``", "")))
-        needless = text + "#. ``setup.cfg``, ``attachd/agent/``: nothing.\n"
+        needless = text + "#. ``setup.cfg``, ``agent/``: nothing.\n"
         self.assertEqual((set(), {"setup.cfg", "attachd/agent/"}), compare(title, needless))
