@@ -57,6 +57,8 @@ EXCLUDED: Mapping[str, tuple[str, ...]] = {
     "A configuration option": ("attachd/tests/fixtures/agent_deployment.py",),
     # It starts the task.
     "An ability of drivers": ("attachd/manager/service.py",),
+    # NFS below a file.
+    "A driver": ("attachd/drivers/copying.py", "attachd/tests/unit/drivers/test_copying.py"),
 }
 """Files that mention an example and are not in its list, by section."""
 
