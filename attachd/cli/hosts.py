@@ -43,7 +43,7 @@ _UNFINISHED: Final = _UNDER_WAY | {"failed", "left"}
 _TIMEOUT: Final = 3600.0
 """Seconds that a drain is waited for."""
 _PAUSE: Final = 1.0
-"""Seconds until a drain is continued whose request has ended."""
+"""Seconds between two reads of a drain."""
 
 
 class FenceHost(Lister):
@@ -95,8 +95,9 @@ class DrainHost(Lister):
     Its attachments are shown, each with its status: "attached", if it is not asked to go;
     "waiting", "detaching" or "detached"; "failed"; or "left", if only another service can detach
     it, such as Compute from a server. The exit code is 1 as long as some that are asked to go are
-    still there, also after --within; the error says what they wait for. Run the command again. A
-    drained host stays out of service until it is resumed.
+    still there; the error says what they wait for. The work goes on without the command; what has
+    failed is tried again when the command runs again. A drained host stays out of service until it
+    is resumed.
     """
 
     arguments = (
@@ -110,14 +111,14 @@ class DrainHost(Lister):
         option(
             "--detach", metavar="ID", action="append", help="detach this attachment; repeatable"
         ),
-        option("--wait", action="store_true", help="continue until all are detached or failed"),
+        option("--wait", action="store_true", help="wait until no more can be detached"),
         # --timeout is taken: it is that of each request, an option of the cloud.
         option(
             "--within",
             metavar="SECONDS",
             type=seconds,
             default=_TIMEOUT,
-            help="with --wait: begin nothing more after this time (default: %(default)g)",
+            help="with --wait: wait no longer than this (default: %(default)g)",
         ),
     )
 
@@ -132,18 +133,24 @@ class DrainHost(Lister):
         requested = {name: value for name, value in asked.items() if value}
         storage = HostControl(self.connection)
         deadline = time.monotonic() + (parsed_args.within if parsed_args.wait else 0)
-        while True:
-            drain = storage.drain(parsed_args.host, requested)["drain"] or {}
-            is_over = time.monotonic() + _PAUSE > deadline
-            if is_over or not _UNDER_WAY & drain.get("counts", {}).keys():
-                break
+        drain = storage.drain(parsed_args.host, requested)["drain"] or {}
+        while _is_under_way(drain) and time.monotonic() + _PAUSE <= deadline:
             time.sleep(_PAUSE)
+            drain = storage.host(parsed_args.host)["drain"] or {}
         self._unfinished = bool(_UNFINISHED & drain.get("counts", {}).keys())
         return formatting.listed(drain.get("attachments", ()), _DETACHES)
 
     def run(self, parsed_args: argparse.Namespace) -> int:
         """Drain the host and return the exit code."""
         return int(super().run(parsed_args) or self._unfinished)
+
+
+def _is_under_way(drain: Host) -> bool:
+    """Return whether a drain goes on by itself; what has a reason waits for somebody."""
+    return any(
+        item["status"] in _UNDER_WAY and item["reason"] is None
+        for item in drain.get("attachments", ())
+    )
 
 
 class ResumeHosts(BatchCommand):

@@ -138,6 +138,7 @@ def drain(host: str, reason: str | None, user_id: str | None) -> tuple[HostFence
         "drain_reason": reason,
         "drain_user_id": user_id,
         "drain_detach": {},
+        "drain_ended": False,
     }
     update = sa.update(_FENCES).where(_FENCES.c.host == host, ~_IS_DRAINED)
     while True:
@@ -162,6 +163,8 @@ def _insert(host: str, values: Mapping[str, Any]) -> bool:
 def add_detaches(drained: HostFenceRow, volume_ids: Mapping[str, str]) -> bool:
     """Store that attachments are to be detached from a drained host; False: it is not any more.
 
+    Its drain begins anew.
+
     :param drained: the row, as of :func:`drain`
     :param volume_ids: of the attachments, by their ids
     """
@@ -174,9 +177,32 @@ def add_detaches(drained: HostFenceRow, volume_ids: Mapping[str, str]) -> bool:
         ).first()
         if asked is None:
             return False
-        values = {"drain_detach": {**asked.drain_detach, **volume_ids}}
+        detach = {**asked.drain_detach, **volume_ids}
+        values = {"drain_detach": detach, "drain_ended": False}
         connection.execute(sa.update(_FENCES).where(this).values(values))
     return True
+
+
+@retried
+def list_draining() -> list[HostFenceRow]:
+    """Return the rows of drained hosts whose drains have not ended yet, by name."""
+    statement = sa.select(_FENCES).where(_IS_DRAINED, _FENCES.c.drain_ended.is_(False))
+    return session.fetch_all(statement.order_by(_FENCES.c.host), HostFenceRow)
+
+
+@retried
+def claim_drain_end(drained: HostFenceRow) -> bool:
+    """Claim the notification that a drain has ended.
+
+    :param drained: the row as it was read
+    :returns: False: another process has claimed it, or more was asked for since
+    """
+    claimed = sa.update(_FENCES).where(
+        _FENCES.c.host == drained["host"],
+        _FENCES.c.drained_at == drained["drained_at"],
+        _FENCES.c.drain_ended.is_(False),
+    )
+    return session.write(claimed.values(drain_ended=True)) == 1
 
 
 @retried

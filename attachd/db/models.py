@@ -502,6 +502,8 @@ host_fences = sa.Table(
     sa.Column("drain_user_id", sa.String(64)),
     # the attachments that are to be detached from it: the ids of their volumes, by their own ids
     sa.Column("drain_detach", Json),
+    # whether the end of the drain was notified: it waits for nothing more
+    sa.Column("drain_ended", sa.Boolean),
     # when it was fenced last, also after that has ended
     sa.Column("last_fenced_at", Moment),
     # the last notification about that fence, as of host_fences.Notified, and when a process may

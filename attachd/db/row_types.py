@@ -317,6 +317,7 @@ class HostFenceRow(TypedDict):
     drain_reason: str | None
     drain_user_id: str | None
     drain_detach: dict[str, str] | None
+    drain_ended: bool | None
     last_fenced_at: datetime.datetime | None
     notified: str | None
     notify_after: datetime.datetime | None

@@ -19,6 +19,7 @@ from attachd.manager.fenced_hosts import FencedHosts
 from attachd.manager.ownership.membership import Membership
 from attachd.manager.periodic_tasks.backend_heartbeat import BackendHeartbeat
 from attachd.manager.periodic_tasks.conditions import ConditionTask
+from attachd.manager.periodic_tasks.drained_hosts import DrainedHostsTask
 from attachd.manager.periodic_tasks.ensure_exports import EnsureExportsTask
 from attachd.manager.periodic_tasks.purge import PurgeTask
 from attachd.manager.periodic_tasks.recovery import RecoveryLoop
@@ -129,7 +130,11 @@ class ManagerService(oslo_service.Service):
         self._membership.start()
         for worker in self._workers:
             worker.start()
-        self._periodic_tasks = [FencedHosts(), PurgeTask(self._membership)]
+        self._periodic_tasks = [
+            FencedHosts(),
+            DrainedHostsTask(self._membership),
+            PurgeTask(self._membership),
+        ]
         if CONF.agent.enabled:
             probed = agent_transport.is_probed()
             self._agent_server = (

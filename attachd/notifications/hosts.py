@@ -26,6 +26,11 @@ class HostStep(NamedTuple):
         """Return what is stored of the last fence of a host."""
         return cls(row["generation"], row["reason"], row["user_id"])
 
+    @classmethod
+    def from_drain(cls, row: HostFenceRow) -> Self:
+        """Return what is stored of the drain of a host."""
+        return cls(row["generation"], row["drain_reason"], row["drain_user_id"])
+
 
 def host(event: str, name: str, step: HostStep, **more: Any) -> None:
     """Notify of a host that is lost, fenced or drained, with priority "warn".

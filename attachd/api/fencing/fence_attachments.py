@@ -15,7 +15,7 @@ from attachd.db.attachments import attachment_queries
 from attachd.db.row_types import AttachmentWithVolumeRow
 from attachd.objects import Attachment
 
-_WAIT: Final = tenacity.wait_exponential(multiplier=0.025, max=0.5)
+WAIT: Final = tenacity.wait_exponential(multiplier=0.025, max=0.5)
 """Seconds between two reads of the rows."""
 _NO_ANSWER: Final = "There was no answer in time. It goes on."
 
@@ -51,7 +51,7 @@ def _fence(
     accepted = [item for item in known if item["id"] not in refused]
     wait = tenacity.Retrying(
         retry=tenacity.retry_if_result(_is_any_under_way),
-        wait=_WAIT,
+        wait=WAIT,
         stop=tenacity.stop_after_delay(CONF.rpc.attach_timeout),
         retry_error_callback=lambda state: state.outcome and state.outcome.result(),
     )

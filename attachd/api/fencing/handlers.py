@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hosts that are fenced or drained, in attachd 1.1: list and show them, and begin and end both."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+import contextlib
 import datetime
 from typing import Any, Final, TypedDict
 
 from oslo_log import log
+import tenacity
 
 from attachd import exception, host_identity, notifications
 from attachd.api import microversions as mv
 from attachd.api import validation
 from attachd.api.attachments import schema
 from attachd.api.endpoint import EndpointDoc, endpoint
-from attachd.api.fencing import detach_attachments, fence_attachments, policy
-from attachd.api.fencing.detach_attachments import Drain
+from attachd.api.fencing import fence_attachments, policy
+from attachd.closed_hosts import drains
+from attachd.closed_hosts.drains import AgentStates, Drain
 from attachd.closed_hosts.fences import FencedAttachment
+from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import host_fences, host_identities
 from attachd.db.agents import agent_store
@@ -140,10 +144,7 @@ def index() -> Body:
     known, rows = host_fences.get_identities(fences), host_fences.list_attachments_of([*fences])
     states = {row["host"]: agent_store.state(row) for row in agent_store.list_all()}
     return {
-        "hosts": [
-            _view(known[host], fence, states.get(host), rows[host])
-            for host, fence in fences.items()
-        ]
+        "hosts": [_view(known[host], fence, states, rows[host]) for host, fence in fences.items()]
     }
 
 
@@ -221,18 +222,19 @@ def unfence(ctx: RequestContext, host: str) -> Body:
 def drain(ctx: RequestContext, host: str, body: Body) -> Body:
     """Take a host out of service: nothing new is attached there, and what is asked is detached.
 
-    A drained host keeps its reason, and goes on with what it was asked before.  No detach begins
-    after [rpc]attach_timeout; the answer says what is left, and the request is repeated for it.
+    A drained host keeps its reason, and goes on with what it was asked before.  The answer comes
+    within [rpc]attach_timeout, also if not all is done by then; managers go on.  What has failed
+    is tried again by another request.
     """
     host = _resolve(host)
     requested = body["drain"]
     asked = requested.get("detach", [])
-    if asked != detach_attachments.ALL:
+    if asked != drains.ALL:
         asked = [validation.canonical(item) for item in asked]
         rows = host_fences.list_attachments(host)
-        detach_attachments.check_ids(host, host_fences.find(host), rows, asked)
+        drains.check_ids(host, host_fences.find(host), rows, asked)
     row, is_new = host_fences.drain(host, requested.get("reason"), ctx.user_id)
-    step = notifications.HostStep(row["generation"], row["drain_reason"], row["drain_user_id"])
+    step = notifications.HostStep.from_drain(row)
     if is_new:
         LOG.warning(
             "Host %s: drained by user %s of project %s. Reason: %s",
@@ -242,11 +244,21 @@ def drain(ctx: RequestContext, host: str, body: Body) -> Body:
             step.reason,
         )
         notifications.host("drain.start", host, step)
-    detach_attachments.request(row, host_fences.list_attachments(host), asked)
-    errors = detach_attachments.detach(ctx, row)
-    shown = _show(host, errors)
-    detach_attachments.notify_end(host, step, shown["drain"])
-    return {"host": shown}
+    drains.request(row, host_fences.list_attachments(host), asked)
+    _wait_for_drain(ctx, host)
+    drains.notify_end(host)
+    return {"host": _show(host)}
+
+
+def _wait_for_drain(ctx: RequestContext, host: str) -> None:
+    """Detach until nothing more is in progress, or [rpc]attach_timeout is over."""
+    wait = tenacity.Retrying(
+        retry=tenacity.retry_if_result(bool),
+        wait=fence_attachments.WAIT,
+        stop=tenacity.stop_after_delay(CONF.rpc.attach_timeout),
+        retry_error_callback=lambda _state: None,
+    )
+    wait(drains.advance, ctx, host, set[str]())
 
 
 @endpoint(
@@ -316,25 +328,23 @@ def _resolve(host: str) -> str:
     return known
 
 
-def _show(host: str, errors: Mapping[str, str] | None = None) -> Host:
+def _show(host: str) -> Host:
     """Return a host that has a fence, a drain, an agent or an attachment.
 
-    :param errors: of a request that detaches
     :raises NotFound: it has none of them
     """
     found = host_fences.find(host)
     rows = host_fences.list_attachments(host)
-    try:
-        state = agent_store.state(agent_store.get(host))
-    except exception.AgentNotFound:
-        state = None
-    is_unknown = found is None and state is None and not rows
+    agents = dict(drains.get_agent_states(rows))
+    with contextlib.suppress(exception.AgentNotFound):
+        agents[host] = agent_store.state(agent_store.get(host))
+    is_unknown = found is None and host not in agents and not rows
     if is_unknown or host.endswith(" "):  # MariaDB finds "a" as "a ", too.
         raise exception.NotFound(
             f"Host {host} could not be found: it has no agent, and no attachment gives it access "
             "to a volume. Check its name."
         )
-    return _view(host_fences.get_identities([host])[host], found, state, rows, errors)
+    return _view(host_fences.get_identities([host])[host], found, agents, rows)
 
 
 class _LastFence(TypedDict):
@@ -359,9 +369,8 @@ _NEVER_FENCED: Final[_LastFence] = {
 def _view(
     identity: HostIdentity,
     fence: HostFenceRow | None,
-    agent_state: str | None,
+    agents: AgentStates,
     rows: Sequence[AttachmentWithVolumeRow],
-    errors: Mapping[str, str] | None = None,
 ) -> Host:
     known: _LastFence = _NEVER_FENCED if fence is None else fence
     return {
@@ -373,7 +382,7 @@ def _view(
         "reason": known["reason"],
         "user_id": known["user_id"],
         "lift": known["lift"],
-        "agent_state": agent_state,
+        "agent_state": agents.get(identity.name),
         "attachment_ids": [row["parent_id"] or row["id"] for row in rows],
-        "drain": detach_attachments.show(fence, rows, errors, agent_state),
+        "drain": drains.show(fence, rows, agents),
     }

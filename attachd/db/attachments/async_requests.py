@@ -84,7 +84,7 @@ def disconnect(attachment_id: str, volume_id: str, states: Collection[str] | Non
         duplicates.check_not_requested(current, AttachmentState.DISCONNECTING)
         attachment_rows.check_allowed_states(current, states)
         attachment_moves.check_may_roll_back(locked)
-        return attachment_rows.next_generation(current)
+        return {**attachment_rows.next_generation(current), "error": None}
 
     return _request(attachment_id, volume_id, Event.DISCONNECT, guard)
 
@@ -124,7 +124,7 @@ def _fence(locked: LockedVolume) -> Mapping[str, Any]:
     if locked.attachment["fenced"]:
         duplicates.check_not_requested(locked.attachment, AttachmentState.DISCONNECTING)
     legacy_rows.check_may_be_fenced(locked.attachment, locked.others)
-    return attachment_rows.fenced_generation(locked.attachment)
+    return {**attachment_rows.fenced_generation(locked.attachment), "error": None}
 
 
 def withdraw(

@@ -554,18 +554,18 @@ _FINISHED_COLUMNS: Final = (
 
 
 @retried
-def record_delay(row: AttachmentVersion, reason: str) -> None:
-    """Store why the disconnect that a row requests cannot begin now, if it still requests it.
+def record_error(row: AttachmentVersion, reason: str) -> None:
+    """Store why what is requested of an attachment cannot begin now, unless it has changed.
 
     :param row: as it was read
     """
     is_unchanged = (
         _ATTACHMENTS.c.id == row["id"],
         _ATTACHMENTS.c.generation == row["generation"],
-        _ATTACHMENTS.c.state == AttachmentState.DISCONNECTING.value,
+        _ATTACHMENTS.c.state == row["state"],
     )
-    delayed = sa.update(_ATTACHMENTS).where(*is_unchanged)
-    session.write(delayed.values(error=models.truncate_error(reason)))
+    changed = sa.update(_ATTACHMENTS).where(*is_unchanged)
+    session.write(changed.values(error=models.truncate_error(reason)))
 
 
 @retried

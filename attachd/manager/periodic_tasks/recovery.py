@@ -226,5 +226,5 @@ def _process(backend: Backend, row: AttachmentWithVolumeRow) -> None:
         try:
             detach.finish_detach(backend, row)
         except exception.Unavailable as error:
-            attachment_store.record_delay(row, f"{error}")
+            attachment_store.record_error(row, f"{error}")
             raise

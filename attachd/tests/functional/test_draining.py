@@ -5,13 +5,14 @@ import datetime
 import threading
 from unittest import mock
 
-from attachd import exception
-from attachd.api.fencing import detach_attachments
+from attachd import context, exception
+from attachd.closed_hosts import drains, fences
 from attachd.conf import CONF
 from attachd.db import host_fences, models
 from attachd.db.agents import agent_transitions
-from attachd.db.attachments import async_requests
+from attachd.db.attachments import attachment_queries
 from attachd.manager.periodic_tasks.backend_heartbeat import BackendHeartbeat
+from attachd.manager.periodic_tasks.drained_hosts import DrainedHostsTask
 from attachd.manager.periodic_tasks.recovery import RecoveryLoop
 from attachd.tests.fixtures import (
     captured_notifications,
@@ -79,6 +80,11 @@ class Case(Calls, ApiCase):
         return self.create_attachment(
             db_rows.add_volume()["id"], connector=connector(host), **fields
         )
+
+    def detach_one_by_one(self):
+        patched = mock.patch.object(drains, "AT_ONCE", 1)
+        patched.start()
+        self.addCleanup(patched.stop)
 
     def connect(self, attachment, status=200, host=OLD):
         body = {"attachment": {"connector": connector(host)}}
@@ -200,15 +206,15 @@ class RefusalTest(Case):
 
 
 class DetachTest(Case):
-    def test_all_are_detached_in_the_order_of_their_creation(self):
+    def test_all_are_detached_and_nothing_of_other_hosts(self):
         attachments = [self.attach() for _ in range(3)]
         other = self.attach(OTHER)
         sent = captured_notifications.use(self)
         host = self.drain_each()
         self.assertEqual({"detached": 3}, host["drain"]["counts"])
         self.assertEqual(dict.fromkeys(attachments, "detached"), self.statuses(host))
-        revoked = [call.attachment for call in self.driver.calls if call.method == "revoke"]
-        self.assertEqual(attachments, revoked)
+        revoked = {call.attachment for call in self.driver.calls if call.method == "revoke"}
+        self.assertEqual({*attachments}, revoked)
         self.assertEqual({other}, self.driver.granted())
         self.assertEqual([], host["attachment_ids"])
         self.resume()
@@ -281,21 +287,35 @@ class DetachTest(Case):
 
     def test_drain_continues_where_a_dead_process_ended(self):
         first, second = self.attach(), self.attach()
-        with mock.patch.object(detach_attachments, "detach", side_effect=SystemExit):
+        sent = captured_notifications.use(self)
+        with mock.patch.object(drains, "advance", side_effect=SystemExit):
             self.assertRaises(SystemExit, self.drain_each)
         self.assertEqual({first: "waiting", second: "waiting"}, self.statuses(self.shown()))
-        self.assertEqual({"detached": 2}, self.drain()["drain"]["counts"])
+        task = DrainedHostsTask(mock.Mock())
+        wait_until(lambda: task.run_once() or self.shown()["drain"]["counts"] == {"detached": 2})
+        task.run_once()
+        task.run_once()
+        steps = [item["event_type"] for item in sent.messages()]
+        self.assertEqual(1, steps.count("host.drain.end"))
 
-    def test_no_detach_begins_after_the_time_limit(self):
-        first, second = self.attach(), self.attach()
+    def test_answer_comes_in_time_and_managers_go_on(self):
+        attachments = [self.attach() for _ in range(3)]
         conf_fixture.override(self, "attach_timeout", 1, group="rpc")
-        moments = iter((0.0, 0.5, 2.0))
-        with mock.patch.object(detach_attachments, "time") as clock:
-            clock.monotonic.side_effect = lambda: next(moments)
+        go = threading.Event()
+        self.addCleanup(go.set)
+        self.driver.script = lambda call: call.method == "revoke" and go.wait()
+        self.addCleanup(setattr, self.driver, "script", None)
+        with mock.patch.object(drains, "AT_ONCE", 2):
             host = self.drain_each()
-        self.assertEqual({first: "detached", second: "waiting"}, self.statuses(host))
+        statuses = self.statuses(host)
+        self.assertEqual(["detaching", "detaching", "waiting"], [*map(statuses.get, attachments)])
+        go.set()
+        task = DrainedHostsTask(mock.Mock())
+        wait_until(lambda: task.run_once() or self.shown()["drain"]["counts"] == {"detached": 3})
+        self.assertEqual(set(), self.driver.granted())
 
     def test_resume_ends_the_drain_in_progress(self):
+        self.detach_one_by_one()
         first, second = self.attach(), self.attach()
         self.driver.script = lambda call: call.method == "revoke" and host_fences.resume(OLD)
         self.addCleanup(setattr, self.driver, "script", None)
@@ -340,6 +360,7 @@ class FenceTest(Case):
         self.assertIn("is fenced since", self.connect(reserved, 409).fault)
 
     def test_fence_in_the_middle_of_a_drain_proves_what_is_left(self):
+        self.detach_one_by_one()
         first, second = self.attach(), self.attach()
         BackendHeartbeat(self.api.backend).run_once()
         fences = []
@@ -361,7 +382,8 @@ class FenceTest(Case):
 
     def fence_one(self, attachment):
         host_fences.fence(OLD, "no heartbeat", None)
-        async_requests.fence(attachment, db_rows.get_attachment(attachment)["volume_id"])
+        rows = attachment_queries.list_by_ids([attachment])
+        fences.begin(context.get_admin_context(), [*rows.values()])
 
 
 class AgentTest(Calls, HostAttachCase):
@@ -395,18 +417,21 @@ class AgentTest(Calls, HostAttachCase):
         attachment = self.attached()
         fake_agent.expire_heartbeat(HOST)
         host = self.drain(detach="all")
-        self.assertEqual({attachment: "failed"}, self.statuses(host))
-        self.assertIn("has not reported since", self.reasons(host)[attachment])
+        self.assertEqual({attachment: "waiting"}, self.statuses(host))
+        self.assertIn(f"The agent of host {HOST} is down", self.reasons(host)[attachment])
         self.assert_attached(attachment)
-        self.assertEqual({attachment: "waiting"}, self.statuses(self.shown()))
+        self.assertEqual(host, self.shown())
+
+    def be_silent(self):
+        conf_fixture.override(self, "attach_timeout", 2, group="rpc")
+        self.agent.be_silent(self)
+        self.addCleanup(self.agent.resume)
 
     def test_silent_agent_is_detaching_and_finishes_later(self):
         attachment = self.attached()
-        self.agent.be_silent(self)
-        self.addCleanup(self.agent.resume)
+        self.be_silent()
         host = self.drain(detach="all")
         self.assertEqual({attachment: "detaching"}, self.statuses(host))
-        self.assertIn("did not answer in time", self.reasons(host)[attachment])
         self.agent.resume()
         wait_until(lambda: not self.agent.devices)
         self.recover_until_deleted()
@@ -414,8 +439,7 @@ class AgentTest(Calls, HostAttachCase):
 
     def test_agent_that_dies_while_it_detaches_is_named_and_a_fence_ends_the_access(self):
         attachment = self.attached()
-        self.agent.be_silent(self)
-        self.addCleanup(self.agent.resume)
+        self.be_silent()
         self.drain(detach="all")
         fake_agent.expire_heartbeat(HOST)
         for host in (self.drain(), self.shown()):

@@ -38,6 +38,14 @@ _PARAMETERS: Final = (
     "DataDigest=None",
     "ImmediateData=Yes",
     "InitialR2T=No",
+    "MaxBurstLength=262144",
+    "FirstBurstLength=65536",
+    "MaxRecvDataSegmentLength=65536",
+    "MaxOutstandingR2T=1",
+    "DefaultTime2Wait=2",
+    "DefaultTime2Retain=0",
+    "DataPDUInOrder=Yes",
+    "DataSequenceInOrder=Yes",
     "MaxConnections=1",
     "ErrorRecoveryLevel=0",
 )
@@ -48,7 +56,7 @@ class Session:
 
     def __init__(self, info: dict[str, Any]) -> None:
         address, _colon, port = info["target_portal"].rpartition(":")
-        self._socket = socket.create_connection((address.strip("[]"), int(port)), timeout=20)
+        self._socket = socket.create_connection((address.strip("[]"), int(port)), timeout=120)
         self._is_logged_in = False
         self._log_in(info)
 
@@ -66,8 +74,10 @@ class Session:
         digest = hashlib.md5(secret + challenge).hexdigest()
         self._ask(0x81, f"CHAP_N={info['auth_username']}", f"CHAP_R=0x{digest}")
         self._ask(0x87, *_PARAMETERS)
-        while not self._is_logged_in:
+        if not self._is_logged_in:
             self._ask(0x87)
+        if not self._is_logged_in:
+            raise ConnectionError("the target does not end the login")
 
     def _ask(self, stages: int, *pairs: str) -> dict[str, str]:
         text = b"".join(f"{pair}\0".encode() for pair in pairs)

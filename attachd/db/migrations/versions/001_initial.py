@@ -131,6 +131,7 @@ def _create_host_fences() -> None:
         sa.Column("drain_reason", sa.String(255)),
         sa.Column("drain_user_id", sa.String(64)),
         sa.Column("drain_detach", LONG_TEXT),
+        sa.Column("drain_ended", sa.Boolean()),
         sa.Column("last_fenced_at", MOMENT),
         sa.Column("notified", sa.String(16)),
         sa.Column("notify_after", MOMENT),

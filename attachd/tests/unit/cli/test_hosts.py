@@ -79,7 +79,16 @@ class HostsTest(Case):
         with mock.patch("attachd.cli.hosts.time.sleep") as sleep:
             printed = self.run_it("host-drain", "h", "--detach-all", "--wait", code=1)
         self.assertIn("a1: It is busy.", printed)
-        self.assertEqual((3, 2), (len(self.cloud.asked), sleep.call_count))
+        self.assertEqual(2, sleep.call_count)
+        asked = [(method, url) for method, url, _request in self.cloud.asked]
+        self.assertEqual([("POST", "/hosts/h/drain"), *[("GET", "/hosts/h")] * 2], asked)
+
+    def test_host_drain_does_not_wait_for_blocked_attachments(self):
+        drain = make_drain("detaching")
+        drain["attachments"][0]["reason"] = "The agent is down. Start it."
+        self.cloud.drains = [drain]
+        printed = self.run_it("host-drain", "h", "--detach-all", "--wait", code=1)
+        self.assertIn("a1: The agent is down. Start it.", printed)
 
     def test_host_drain_waits_no_longer_than_asked(self):
         self.cloud.drains = [make_drain("detaching")] * 9

@@ -61,7 +61,7 @@ class FencesTest(api_context.ApiContextCase):
 
     def test_repeated_request_asks_again_and_leaves_one_message_to_the_user(self):
         self.begin()
-        attachment_store.record_delay(self.read(), "The backend is down.")
+        attachment_store.record_error(self.read(), "The backend is down.")
         self.assertEqual(("pending", "The backend is down.", None), self.result())
         self.row = self.read()
         self.begin()

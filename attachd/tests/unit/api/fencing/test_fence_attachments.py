@@ -49,7 +49,7 @@ class FenceTest(api_context.ApiContextCase):
 
         def postpone(_ctx, attachment):
             row = attachment_store.get(attachment.id, None)
-            attachment_store.record_delay(row, "The backend is down.")
+            attachment_store.record_error(row, "The backend is down.")
 
         self.assertEqual(("pending", "The backend is down.", None), self.fence(postpone))
 

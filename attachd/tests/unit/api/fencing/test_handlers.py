@@ -4,7 +4,8 @@
 from unittest import mock
 
 from attachd import exception
-from attachd.api.fencing import detach_attachments, fence_attachments, handlers
+from attachd.api.fencing import fence_attachments, handlers
+from attachd.closed_hosts import drains
 from attachd.tests.fixtures import api_context, db_rows, fake_agent
 
 HOST = "node-1"
@@ -60,10 +61,9 @@ class HandlersTest(api_context.ApiContextCase):
             handlers.drain(self.ctx, "node-3", {"drain": {}})
 
     def drain(self, **requested):
-        with mock.patch.object(detach_attachments, "detach", return_value={}) as detach:
+        with mock.patch.object(drains, "advance", return_value=False):
             host = handlers.drain(self.ctx, HOST, {"drain": requested})["host"]
-        ((_ctx, row), _named) = detach.call_args
-        return host["drain"], row["drain_reason"]
+        return host["drain"], host["drain"]["reason"]
 
     def test_host_is_drained_and_listed_until_it_is_resumed(self):
         self.assertIsNone(handlers.show(HOST)["host"]["drain"])
