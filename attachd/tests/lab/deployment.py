@@ -368,7 +368,11 @@ class NfsDeployment(Service):
         self.folder, mount_point = top / "export", top / "mnt"
         for directory in (self.folder, mount_point, top / "recovery"):
             directory.mkdir()
-        self._serve(test, top, port)
+        (top / "conf").write_text(_NFS_SERVER.format(top=top, port=port))
+        self._test, self._top, self._port = test, top, port
+        self._serve()
+        # Also a server that was started since: before, hosts unmount.
+        test.addCleanup(self._stop_server)
         processes.check_output(["mount", "--bind", f"{self.folder}", f"{mount_point}"])
         test.addCleanup(processes.check_output, ["umount", "--lazy", f"{mount_point}"])
         options = {
@@ -378,22 +382,30 @@ class NfsDeployment(Service):
         }
         super().__init__(test, "nfs", options)
 
-    @staticmethod
-    def _serve(test: testtools.TestCase, top: Path, port: int) -> None:
-        tools = [requirements.require_tool(test, name) for name in ("setpriv", "ganesha.nfsd")]
+    def _serve(self) -> None:
+        tools = [
+            requirements.require_tool(self._test, name) for name in ("setpriv", "ganesha.nfsd")
+        ]
         options = ["-F", "-f", "conf", "-L", "log", "-p", "pid"]
-        (top / "conf").write_text(_NFS_SERVER.format(top=top, port=port))
-        with (top / "out").open("wb") as output:
+        with (self._top / "out").open("wb") as output:
             line = [tools[0], "--pdeathsig=KILL", tools[1], *options]
-            server = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=output, cwd=top)
-        test.addCleanup(server.wait)
-        test.addCleanup(server.kill)
+            server = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=output, cwd=self._top)
+        self._server = server
 
         def accepts() -> bool:
             with socket.socket() as client:
-                return client.connect_ex(("127.0.0.1", port)) == 0
+                return client.connect_ex(("127.0.0.1", self._port)) == 0
 
         wait_for(accepts)
+
+    def restart_server(self) -> None:
+        """Kill the server of the share, and start another one, which has no open files."""
+        self._stop_server()
+        self._serve()
+
+    def _stop_server(self) -> None:
+        self._server.kill()
+        self._server.wait()
 
 
 def wait_for(read: Any, timeout: float = TIMEOUT) -> Any:

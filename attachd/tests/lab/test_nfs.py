@@ -5,6 +5,8 @@ import hashlib
 import http.client
 import secrets
 
+from testtools import content
+
 from attachd.tests.lab import deployment, guests
 
 MIB = 2**20
@@ -126,6 +128,28 @@ class NfsTest(deployment.AgentCase):
         self.b.guest.run(f"ln -s /etc/shadow {folder}/{file.name}")
         self.service.detach(attachment)
         self.assert_has_nothing(self.a)
+
+    def test_file_that_another_host_has_removed_is_an_error_until_it_is_forced(self):
+        attachment = self.service.attach(self.volume, self.a)
+        kept, data = self.service.api.create_volume(), secrets.token_bytes(MIB)
+        self.service.attach(kept, self.b)
+        self.b.guest.write(0, data)
+        (file,) = self.service.folder.glob(f"exports/{self.volume}/*")
+        for path in [path for path in self.service.folder.rglob("*") if path.samefile(file)]:
+            path.unlink()
+        # It has the file open, and forgets it.
+        self.service.restart_server()
+        error = self.assertRaises(guests.Failed, self.a.guest.write, 0, bytes(guests.BLOCK))
+        self.addDetail("error", content.text_content(f"{error}"))
+        self.addDetail("messages", content.text_content(self.a.messages()))
+
+        refused = self.service.ask_to_detach(attachment)
+        self.assertIn(f"has no volume {self.volume}", refused.message)
+        self.assertEqual("error_detaching", self.service.attachment(attachment)["status"])
+        self.assert_has_nothing(self.a)
+        path = f"/attachments/{attachment['id']}?force=true"
+        self.service.api.request_json("DELETE", path)
+        self.assertEqual(data, self.b.guest.read(0, MIB))
 
     def written(self, file):
         """Return what a writer has written to the file of a volume."""
