@@ -8,7 +8,16 @@ policy allows to see them, and those of an attachment with an agent to no caller
 from collections.abc import Iterable, Mapping, Sequence
 import datetime
 from types import MappingProxyType
-from typing import Annotated, Any, Final, NotRequired, TypedDict
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    NotRequired,
+    TypedDict,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from oslo_log import log
 
@@ -90,6 +99,13 @@ class ExtDetail(Detail):
     one_writer: NotRequired[Annotated[bool | None, mv.ATTACHD_1_1]]
 
 
+_SINCE_1_1: Final = frozenset(
+    name
+    for name, hint in get_type_hints(ExtDetail, include_extras=True).items()
+    if get_origin(hint) is NotRequired
+    and mv.ATTACHD_1_1 in getattr(get_args(hint)[0], "__metadata__", ())
+)
+"""The fields that requests under attachd 1.0 do not get."""
 LIST_EXTRAS: Final = {
     "attachments_links": NotRequired[Annotated[list[Link], mv.ATTACHD_1_0]],
     "count": NotRequired[Annotated[int, mv.ATTACHD_1_0]],
@@ -216,11 +232,20 @@ def _with_attachd_fields(
 ) -> Sequence[Detail]:
     if ctx.attachd_version is None:
         return details
-    sharing, observed = sharing_ids(ctx, rows), _list_observed(ctx, rows)
-    return [
-        _ext_detail(row, full, sharing[row["id"]], observed.get(row["id"], {}))
+    sharing = sharing_ids(ctx, rows)
+    is_newest = ctx.attachd_version >= mv.ATTACHD_1_1
+    conditions = _list_conditions(rows) if is_newest else {}
+    shown = [
+        _ext_detail(row, full, sharing[row["id"]], conditions.get(row["id"]))
         for row, full in zip(rows, details, strict=True)
     ]
+    return shown if is_newest else [_as_of_attachd_1_0(item) for item in shown]
+
+
+def _as_of_attachd_1_0(shown: ExtDetail) -> Detail:
+    older: Any = {name: value for name, value in shown.items() if name not in _SINCE_1_1}
+    full: Detail = older
+    return full
 
 
 def _is_one_writer(row: AttachmentRow) -> bool | None:
@@ -229,40 +254,20 @@ def _is_one_writer(row: AttachmentRow) -> bool | None:
     return bool(row["mode"] == "ro")
 
 
-class _Observed(TypedDict, total=False):
-    """The fields that attachd 1.1 adds to an attachment, if the request asks for it."""
-
-    condition: Condition | None
-    move_from: str | None
-    one_writer: bool | None
-
-
-def _list_observed(ctx: RequestContext, rows: Sequence[AttachmentRow]) -> dict[str, _Observed]:
-    if ctx.attachd_version is None or ctx.attachd_version < mv.ATTACHD_1_1:
-        return {}
-    shown: dict[str, _Observed] = {
-        row["id"]: {
-            "condition": None,
-            "move_from": row["move_from"],
-            "one_writer": _is_one_writer(row),
-        }
-        for row in rows
-    }
+def _list_conditions(rows: Sequence[AttachmentRow]) -> dict[str, Condition]:
+    """Return the conditions of those that are attached, by their ids."""
     attached = [row for row in rows if row["state"] == AttachmentState.ATTACHED]
     known: dict[str, Any] = {row["id"]: row["observed"] for row in attached if "observed" in row}
     if len(known) < len(attached):
         known = attachment_conditions.list_of_attachments([row["id"] for row in attached])
-    for attachment_id, condition in known.items():
-        shown[attachment_id]["condition"] = condition or attachment_conditions.NOT_OBSERVED
-    return shown
+    return {name: item or attachment_conditions.NOT_OBSERVED for name, item in known.items()}
 
 
 def _ext_detail(
-    row: AttachmentRow, full: Detail, sharing: list[str], observed: _Observed
+    row: AttachmentRow, full: Detail, sharing: list[str], condition: Condition | None
 ) -> ExtDetail:
     return {
         **full,
-        **observed,
         "project_id": row["project_id"],
         "attached_host": row["host"],
         "mountpoint": row["mountpoint"],
@@ -272,6 +277,9 @@ def _ext_detail(
         "agent": row["agent"],
         "device": row["device"],
         "shared_connections_by_attachment": sharing,
+        "condition": condition,
+        "move_from": row["move_from"],
+        "one_writer": _is_one_writer(row),
     }
 
 
