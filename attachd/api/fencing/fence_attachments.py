@@ -47,22 +47,32 @@ def _fence(
     :param known: what is to be fenced
     :param rows: those of it that exist
     """
-    refused = fences.begin(ctx, rows)
-    accepted = [item for item in known if item["id"] not in refused]
+    results = fences.begin(ctx, rows)
+    accepted = [item for item in known if item["id"] not in results]
     wait = tenacity.Retrying(
-        retry=tenacity.retry_if_result(_is_any_under_way),
+        retry=tenacity.retry_if_result(bool),
         wait=WAIT,
         stop=tenacity.stop_after_delay(CONF.rpc.attach_timeout),
-        retry_error_callback=lambda state: state.outcome and state.outcome.result(),
+        retry_error_callback=lambda _state: None,
     )
-    ids = [item["id"] for item in accepted]
-    results = dict(zip(ids, wait(fences.list_results, accepted), strict=True))
-    return [_answered(refused.get(item["id"]) or results[item["id"]]) for item in known]
+    wait(_read_results, results, accepted)
+    return [_answered(results[item["id"]]) for item in known]
 
 
-def _is_any_under_way(results: Sequence[FencedAttachment]) -> bool:
-    """Return whether a manager is still at work: one that cannot begin has stored why."""
-    return any(item["result"] == "pending" and item["reason"] is None for item in results)
+def _read_results(results: dict[str, FencedAttachment], accepted: Sequence[Subject]) -> bool:
+    """Read the results that are missing; return whether any manager is still at work.
+
+    :param results: by the ids of the rows; changed
+    """
+    missing = [item for item in accepted if _is_pending(results.get(item["id"]))]
+    found = fences.list_results(missing)
+    results.update((item["id"], result) for item, result in zip(missing, found, strict=True))
+    # A manager that cannot begin has stored why.
+    return any(_is_pending(result) and result["reason"] is None for result in found)
+
+
+def _is_pending(result: FencedAttachment | None) -> bool:
+    return result is None or result["result"] == "pending"
 
 
 def _answered(result: FencedAttachment) -> FencedAttachment:
