@@ -269,6 +269,7 @@ class DetachTest(Case):
         self.assertIn("os-initialize_connection", reason)
 
     def test_backend_failure_is_shown_and_repeated_request_goes_on(self):
+        self.detach_one_by_one()
         failing, other = self.attach(), self.attach()
         errors = iter([exception.BackendError("The backend failed.")])
 

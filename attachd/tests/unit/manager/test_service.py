@@ -72,7 +72,15 @@ class ManagerServiceTest(unittest.TestCase):
         agent_store.create(proof.host, proof.key)
         self.manager.start()
         said = fake_agent.make_report(proof.host, connector=None)
-        self.assertEqual([], agent_manager_api.report(proof, said))
+
+        def is_answered():
+            try:
+                return agent_manager_api.report(proof, said) == []
+            except exception.Unavailable:
+                return False
+
+        # Its server for agents starts beside the rest.
+        wait_until(is_answered)
         with mock.patch.object(
             AgentRpcServer, "stop", autospec=True, side_effect=AgentRpcServer.stop
         ) as stopped:
