@@ -146,7 +146,7 @@ class DrainHost(Lister):
 
 
 def _is_under_way(drain: Host) -> bool:
-    """Return whether a drain goes on by itself; what has a reason waits for somebody."""
+    """Return whether a drain goes on by itself; what has a reason needs an operator."""
     return any(
         item["status"] in _UNDER_WAY and item["reason"] is None
         for item in drain.get("attachments", ())

@@ -112,7 +112,7 @@ def request(
 
     :param rows: the attachments of the host
     :param asked: ALL, or ids that :func:`check_ids` has checked; what no agent has made must be
-        named, as nobody removes the device before the access ends
+        named, as no agent removes the device before the access ends
     :raises Conflict: the host was resumed meanwhile
     """
     volume_ids = {

@@ -7,7 +7,6 @@ import datetime
 from typing import Any, Final, TypedDict
 
 from oslo_log import log
-import tenacity
 
 from attachd import exception, host_identity, notifications
 from attachd.api import microversions as mv
@@ -18,7 +17,6 @@ from attachd.api.fencing import fence_attachments, policy
 from attachd.closed_hosts import drains
 from attachd.closed_hosts.drains import AgentStates, Drain
 from attachd.closed_hosts.fences import FencedAttachment
-from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import host_fences, host_identities
 from attachd.db.agents import agent_store
@@ -245,20 +243,9 @@ def drain(ctx: RequestContext, host: str, body: Body) -> Body:
         )
         notifications.host("drain.start", host, step)
     drains.request(row, host_fences.list_attachments(host), asked)
-    _wait_for_drain(ctx, host)
+    fence_attachments.wait_while(drains.advance, ctx, host, set[str]())
     drains.notify_end(host)
     return {"host": _show(host)}
-
-
-def _wait_for_drain(ctx: RequestContext, host: str) -> None:
-    """Detach until nothing more is in progress, or [rpc]attach_timeout is over."""
-    wait = tenacity.Retrying(
-        retry=tenacity.retry_if_result(bool),
-        wait=fence_attachments.WAIT,
-        stop=tenacity.stop_after_delay(CONF.rpc.attach_timeout),
-        retry_error_callback=lambda _state: None,
-    )
-    wait(drains.advance, ctx, host, set[str]())
 
 
 @endpoint(

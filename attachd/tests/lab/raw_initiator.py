@@ -99,7 +99,7 @@ class Session:
         self._send(head, data)
 
     def data_out(self, data: bytes) -> None:
-        """Send data for the command, which nobody asked for."""
+        """Send data for the command, without a request for it."""
         head = struct.pack(">BBBB", _DATA_OUT, _FINAL, 0, 0) + _length(data) + bytes(8)
         head += struct.pack(">IIIIIII", _TASK, _NO_TASK, 0, 2, 0, 0, 0)
         self._send(head, data)
