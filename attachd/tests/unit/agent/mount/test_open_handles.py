@@ -46,15 +46,18 @@ class UsersTest(unittest.TestCase):
             file.truncate(4096)
             node = device_nodes.stat_device(file.name)
             self.assertEqual([], open_handles.list_shared_mappings([node]))
-            for mode, writable in (("rb", False), ("r+b", True)):
-                with (
-                    Path(file.name).open(mode) as opened,
-                    mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ),
-                ):
-                    (use,) = open_handles.list_shared_mappings([node])
-                    self.assertEqual(f"{os.getpid()}", use.process)
-                    self.assertIs(writable, use.is_open_for_writing())
-                self.assertFalse(use.is_open_for_writing())  # It is not mapped any more.
+            # At the same time, so that they have different addresses.
+            with (
+                Path(file.name).open("rb") as reading,
+                Path(file.name).open("r+b") as writing,
+                mmap.mmap(reading.fileno(), 0, prot=mmap.PROT_READ),
+                mmap.mmap(writing.fileno(), 0, prot=mmap.PROT_READ),
+            ):
+                uses = open_handles.list_shared_mappings([node])
+                self.assertEqual([f"{os.getpid()}"] * 2, [use.process for use in uses])
+                writable = sorted(use.is_open_for_writing() for use in uses)
+                self.assertEqual([False, True], writable)
+            self.assertFalse(any(use.is_open_for_writing() for use in uses))  # Not mapped now.
 
     def test_list_mount_users_names_mounts_on_top(self):
         requirements.require_mount_namespaces(self)
