@@ -52,9 +52,10 @@ class Use:
     def is_open_for_writing(self) -> bool:
         """Return whether an open or mapped file was opened for writing.
 
-        Source: the kernel's fs/proc/fd.c, proc_fd_link(), and fs/proc/base.c,
-        proc_map_files_instantiate().
+        Source: the kernel's fs/proc/fd.c, proc_fd_link().
         """
+        if self.what == _MAPPED:
+            return _may_write(self.process, self.path.name)
         try:
             return bool(self.path.lstat().st_mode & stat.S_IWUSR)
         except OSError:
@@ -178,11 +179,36 @@ def list_shared_mappings(nodes: list[DeviceNode]) -> list[Use]:
             addresses, flags, *_rest = line.split(maxsplit=2)
             if not flags.endswith("s"):
                 continue
-            first, last = (int(address, 16) for address in addresses.split("-"))
+            first, last = _parse_addresses(addresses)
             path = directory / "map_files" / f"{first:x}-{last:x}"
             with contextlib.suppress(OSError):
                 found.append(Use(directory.name, _MAPPED, path, device_nodes.statx(path)))
     return [use for use in found if any(node.matches(use.stat) for node in nodes)]
+
+
+def _may_write(process: str, addresses: str) -> bool:
+    """Return whether a shared mapping is of a file that was opened for writing.
+
+    The mode of the entry in map_files is no answer: the kernel keeps it as long as there is a
+    mapping with the same addresses, which may be another one.
+
+    :param addresses: as in map_files
+    :returns: False also if the mapping is gone
+    Source: proc_pid_smaps(5), VmFlags; the kernel's mm/mmap.c, do_mmap().
+    """
+    wanted, is_wanted = _parse_addresses(addresses), False
+    for line in device_nodes.read_line(_PROC / process / "smaps").splitlines():
+        name, *values = line.split()
+        if not name.endswith(":"):
+            is_wanted = _parse_addresses(name) == wanted
+        elif is_wanted and name == "VmFlags:":
+            return "mw" in values
+    return False
+
+
+def _parse_addresses(text: str) -> tuple[int, int]:
+    first, last = text.split("-")
+    return int(first, 16), int(last, 16)
 
 
 def list_exclusive_users(node: DeviceNode) -> list[str]:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Texts about users of devices; functional/test_open_handles.py has real devices and mounts."""
 
+import ctypes
 import mmap
 import os
 from pathlib import Path
@@ -12,6 +13,9 @@ from attachd import exception
 from attachd.agent.mount import open_handles
 from attachd.linux import device_nodes, mountinfo
 from attachd.tests.fixtures import requirements
+
+_MAP_FIXED = 0x10
+"""As in Linux, include/uapi/asm-generic/mman-common.h."""
 
 
 class UsersTest(unittest.TestCase):
@@ -46,7 +50,6 @@ class UsersTest(unittest.TestCase):
             file.truncate(4096)
             node = device_nodes.stat_device(file.name)
             self.assertEqual([], open_handles.list_shared_mappings([node]))
-            # At the same time, so that they have different addresses.
             with (
                 Path(file.name).open("rb") as reading,
                 Path(file.name).open("r+b") as writing,
@@ -58,6 +61,24 @@ class UsersTest(unittest.TestCase):
                 writable = sorted(use.is_open_for_writing() for use in uses)
                 self.assertEqual([False, True], writable)
             self.assertFalse(any(use.is_open_for_writing() for use in uses))  # Not mapped now.
+
+    def test_mapping_at_the_addresses_of_a_former_one_has_its_own_mode(self):
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.mmap.restype = ctypes.c_void_p
+        libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+        libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+        with tempfile.NamedTemporaryFile() as file:
+            file.truncate(mmap.PAGESIZE)
+            node, address, seen = device_nodes.stat_device(file.name), None, []
+            for mode in (os.O_RDONLY, os.O_RDWR, os.O_RDONLY):
+                opened = os.open(file.name, mode)
+                flags = mmap.MAP_SHARED | (_MAP_FIXED if address else 0)
+                address = libc.mmap(address, mmap.PAGESIZE, mmap.PROT_READ, flags, opened, 0)
+                (use,) = open_handles.list_shared_mappings([node])
+                seen.append(use.is_open_for_writing())
+                libc.munmap(address, mmap.PAGESIZE)
+                os.close(opened)
+            self.assertEqual([False, True, False], seen)
 
     def test_list_mount_users_names_mounts_on_top(self):
         requirements.require_mount_namespaces(self)
