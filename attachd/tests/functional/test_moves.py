@@ -450,8 +450,8 @@ class EndOfTheSourceTest(MoveCase):
 
     def tearDown(self):
         # A fence answers with the row of the source gone, and the manager goes on.
-        wait_until(lambda: self.modes() == {self.destination: "rw"})
-        self.assertTrue(events.has_moved(self.destination))
+        wait_until(lambda: events.has_moved(self.destination))
+        self.assertEqual({self.destination: "rw"}, self.modes())
         super().tearDown()
 
     def test_deleted_source(self):
