@@ -54,7 +54,7 @@ def detach(
         attachment_moves.check_may_roll_back(locked)
         return allowed(locked)
 
-    return _detach(backend, attachment_id, volume_id, guard, _no_message)
+    return _detach(backend, attachment_id, volume_id, guard)
 
 
 def force_detach(
@@ -76,8 +76,8 @@ def force_detach(
         attachment_id,
         volume_id,
         lambda locked: {**allowed(locked), "fenced": False},
-        lambda row: notify.force_detach_message(row, user_id),
         by_force=True,
+        on_begin=lambda row: notify.force_detach_message(row, user_id),
     )
 
 
@@ -99,7 +99,7 @@ def finish_move(backend: Backend, attachment_id: str, volume_id: str) -> str:
         return {**attachment_rows.next_generation(locked.attachment), "fenced": proves}
 
     with contextlib.suppress(exception.AttachmentNotFound):  # It has ended before.
-        _detach(backend, source_id, volume_id, guard, _no_message)
+        _detach(backend, source_id, volume_id, guard)
     return moves.end_move(backend, attachment_id, volume_id)
 
 
@@ -131,7 +131,7 @@ def finish_detach(backend: Backend, row: AttachmentVersion) -> None:
         attachment_rows.check_unchanged(locked.attachment, row, Event.DISCONNECT)
         return attachment_rows.next_generation(locked.attachment)
 
-    _detach(backend, row["id"], row["volume_id"], guard, _no_message)
+    _detach(backend, row["id"], row["volume_id"], guard)
 
 
 def _check_reason_has_changed(backend: Backend, row: AttachmentVersion) -> None:
@@ -222,10 +222,6 @@ def _disconnect_failed(
     )
 
 
-def _no_message(_row: AttachmentRow) -> None:
-    pass
-
-
 def _in_states(allowed_states: Collection[str] | None) -> Guard:
     """Return a guard that takes an attachment over if it is in one of these states."""
 
@@ -241,15 +237,16 @@ def _detach(
     attachment_id: str,
     volume_id: str,
     guard: Guard,
-    on_begin: Callable[[AttachmentRow], None],
     *,
     by_force: bool = False,
+    on_begin: Callable[[AttachmentRow], None] | None = None,
 ) -> list[AttachmentRow]:
     """Disconnect; return the rows of the volume's remaining attachments, as clients know them."""
     backend.check_ready()
     with backend.work(Begin(attachment_id, volume_id, Event.DISCONNECT, guard)) as work:
         transitioned, volume_lease = work.transitioned, work.volume_lease
-        on_begin(transitioned.attachment)
+        if on_begin is not None:
+            on_begin(transitioned.attachment)
         notify.attachment_event(backend, "detach.start", transitioned)
         row = transitioned.attachment
         try:

@@ -6,18 +6,14 @@ The agent reports each result to a manager, which stores it.  The API gets no me
 
 from collections.abc import Collection
 
-import tenacity
-
 from attachd import exception
+from attachd.api import polling
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db.agents import agent_store, agent_transitions
 from attachd.objects import Attachment
 from attachd.rpc import agent_api, bulkheads
 from attachd.states import AttachmentState
-
-_WAIT = tenacity.wait_exponential(multiplier=0.025, max=0.5)
-"""Seconds between two reads of the row: a device takes some tenths of a second at least."""
 
 
 def reconcile(
@@ -39,7 +35,10 @@ def reconcile(
             # Any later error is a result of this request, or of an attempt in progress.
             agent_transitions.clear_error(attachment.id)
         agent_api.reconcile(ctx, host, attachment.id)
-        _wait_for_result(attachment, pending)
+        if not polling.wait_while(
+            lambda: _is_pending(attachment.id, pending), CONF.agent.work_timeout
+        ):
+            raise exception.AgentTimeout(host=host, attachment_id=attachment.id)
 
 
 def check_may_wait(ctx: RequestContext, host: str, volume_id: str) -> None:
@@ -55,23 +54,11 @@ def _server_name(host: str) -> str:
     return f"the agent of host {host}"
 
 
-def _wait_for_result(attachment: Attachment, pending: Collection[AttachmentState]) -> None:
-    retrying = tenacity.Retrying(
-        retry=tenacity.retry_if_result(lambda is_done: not is_done),
-        wait=_WAIT,
-        stop=tenacity.stop_after_delay(CONF.agent.work_timeout),
-    )
-    try:
-        retrying(_is_done, attachment.id, pending)
-    except tenacity.RetryError:
-        raise exception.AgentTimeout(host=attachment.agent, attachment_id=attachment.id) from None
-
-
-def _is_done(attachment_id: str, pending: Collection[AttachmentState]) -> bool:
-    """Return whether an agent has reported a result; raises AgentError if it is a failure."""
+def _is_pending(attachment_id: str, pending: Collection[AttachmentState]) -> bool:
+    """Return whether an agent has no result yet; raises AgentError if it is a failure."""
     progress = agent_store.get_progress(attachment_id)
     if progress is None or AttachmentState(progress.state) not in pending:
-        return True
+        return False
     if progress.error:
         raise exception.AgentError(reason=progress.error)
-    return False
+    return True

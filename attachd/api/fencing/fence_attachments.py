@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fence attachments, and wait for the results, which their managers store."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-import tenacity
-
+from attachd.api import polling
 from attachd.closed_hosts import fences
 from attachd.closed_hosts.fences import FencedAttachment, Subject
 from attachd.conf import CONF
@@ -15,8 +14,6 @@ from attachd.db.attachments import attachment_queries
 from attachd.db.row_types import AttachmentWithVolumeRow
 from attachd.objects import Attachment
 
-_WAIT: Final = tenacity.wait_exponential(multiplier=0.025, max=0.5)
-"""Seconds between two reads of the rows."""
 _NO_ANSWER: Final = "There was no answer in time. It goes on."
 
 
@@ -49,19 +46,8 @@ def _fence(
     """
     results = fences.begin(ctx, rows)
     accepted = [item for item in known if item["id"] not in results]
-    wait_while(_read_results, results, accepted)
+    polling.wait_while(lambda: _read_results(results, accepted), CONF.rpc.attach_timeout)
     return [_answered(results[item["id"]]) for item in known]
-
-
-def wait_while(is_at_work: Callable[..., bool], *arguments: object) -> None:
-    """Call a function until it returns False, or [rpc]attach_timeout is over."""
-    retrying = tenacity.Retrying(
-        retry=tenacity.retry_if_result(bool),
-        wait=_WAIT,
-        stop=tenacity.stop_after_delay(CONF.rpc.attach_timeout),
-        retry_error_callback=lambda _state: None,
-    )
-    retrying(is_at_work, *arguments)
 
 
 def _read_results(results: dict[str, FencedAttachment], accepted: Sequence[Subject]) -> bool:

@@ -10,13 +10,14 @@ from oslo_log import log
 
 from attachd import exception, host_identity, notifications
 from attachd.api import microversions as mv
-from attachd.api import validation
+from attachd.api import polling, validation
 from attachd.api.attachments import schema
 from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.fencing import fence_attachments, policy
 from attachd.closed_hosts import drains
 from attachd.closed_hosts.drains import AgentStates, Drain
 from attachd.closed_hosts.fences import FencedAttachment
+from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import host_fences, host_identities
 from attachd.db.agents import agent_store
@@ -243,7 +244,8 @@ def drain(ctx: RequestContext, host: str, body: Body) -> Body:
         )
         notifications.host("drain.start", host, step)
     drains.request(row, host_fences.list_attachments(host), asked)
-    fence_attachments.wait_while(drains.advance, ctx, host, set[str]())
+    tried: set[str] = set()
+    polling.wait_while(lambda: drains.advance(ctx, host, tried), CONF.rpc.attach_timeout)
     drains.notify_end(host)
     return {"host": _show(host)}
 
