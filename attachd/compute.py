@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HTTP requests to the Compute API; used by api/nova.py and by the audit.
+"""HTTP requests to the Compute API; used by api/nova.py, by the audit and for external events.
 
 A user's question is sent with the user's own token (api/nova.py).  An audit reads the servers of
-all projects with the credentials in [nova], one request after the other.
+all projects with the credentials in [nova], one request after the other.  External events about
+volumes are sent with these credentials as well.
 
 Source: the Compute API, "List Servers Detailed", "List volume attachments for an instance" and
-"Handling Down Cells", 2.89.
+"Handling Down Cells", 2.89; "Create External Events", 2.51.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,9 +24,17 @@ from attachd.conf import CONF
 MICROVERSION: Final = "2.89"
 """The first one that has the id of the attachment."""
 
+EVENTS_MICROVERSION: Final = "2.51"
+"""The first one that has the event volume-extended."""
+
 OK: Final = 200
+MULTI_STATUS: Final = 207
+BAD_REQUEST: Final = 400
+UNAUTHORIZED: Final = 401
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
+NOT_ACCEPTABLE: Final = 406
+UNPROCESSABLE: Final = 422
 
 _GROUP: Final = "nova"
 _SERVICE: Final = "compute"
@@ -40,12 +49,30 @@ _HOST_NAMES: Final = (_HOST, "OS-EXT-SRV-ATTR:hypervisor_hostname", "OS-EXT-SRV-
 """What a connector may name: the compute service, its node, or a bare-metal server itself."""
 
 _REFUSALS: Final[Mapping[int, str]] = {
-    401: "Compute does not accept the token of the credentials in [nova].",
+    UNAUTHORIZED: "Compute does not accept the token of the credentials in [nova].",
     FORBIDDEN: "Compute denies the user of the credentials in [nova] to list the servers of all "
     "projects: give it the role of an administrator, or a reader role that Compute's policy "
     "accepts.",
-    406: f"Compute does not know its API version {MICROVERSION}, which is needed.",
+    NOT_ACCEPTABLE: f"Compute does not know its API version {MICROVERSION}, which is needed.",
 }
+_EVENT_REFUSALS: Final[Mapping[int, str]] = {
+    BAD_REQUEST: "Compute does not understand the event. Check [nova]: whether the URL is that of "
+    "Compute.",
+    UNAUTHORIZED: _REFUSALS[UNAUTHORIZED],
+    FORBIDDEN: "Compute denies the user of the credentials in [nova] to create external events: "
+    "give it the role service, or admin, as the rule "
+    "os_compute_api:os-server-external-events:create of Compute's policy requires.",
+    NOT_ACCEPTABLE: f"Compute does not know its API version {EVENTS_MICROVERSION}, which external "
+    "events need.",
+}
+"""Statuses of a whole answer; an operator can change what they mean."""
+
+_FINAL_CODES: Final[Mapping[int, str]] = {
+    NOT_FOUND: "it does not know the server",
+    UNPROCESSABLE: "it has the server on no host",
+}
+"""Codes of one event that the next attempt would get as well."""
+
 _NOT_COMPUTE: Final = (
     "The answer is not one of Compute. Check [nova]: the URL of Compute ends in /v2.1."
 )
@@ -60,6 +87,10 @@ class Failure(Exception):
     def __init__(self, reason: str, *, is_final: bool = True) -> None:
         super().__init__(reason)
         self.is_final = is_final
+
+
+class EventRefused(Exception):
+    """Compute refuses an event; it would do so again."""
 
 
 class Server(NamedTuple):
@@ -126,8 +157,13 @@ def get(compute: adapter.Adapter, path: str) -> Any:
     )
 
 
+def has_credentials() -> bool:
+    """Return whether [nova] has credentials, which external events and audits need."""
+    return bool(CONF.nova.auth_type or CONF.nova.auth_section)
+
+
 def load_credentials() -> Any:
-    """Return the plug-in of keystoneauth that [nova] configures for audits.
+    """Return the plug-in of keystoneauth that [nova] configures for audits and external events.
 
     :raises ConfigurationError: it configures none, or not completely
     """
@@ -219,10 +255,7 @@ class ComputeReader:
         if status not in {OK, NOT_FOUND}:
             reason = _REFUSALS.get(status, f"Compute answers GET {path} with status {status}.")
             raise Failure(reason, is_final=status in _REFUSALS)
-        try:
-            body = json.loads(answer.content)
-        except ValueError:
-            raise Failure(_NOT_COMPUTE) from None
+        body = _parse(answer.content)
         if status == OK:
             return body
         _field(body, "itemNotFound")  # A 404 may come from another server than Nova.
@@ -241,8 +274,72 @@ class ComputeReader:
         self._requests += 1
 
 
+class EventSender:
+    """Sends external events about servers, each in one request."""
+
+    def __init__(self, plugin: Any) -> None:
+        self._adapter = connect(plugin)
+        self._adapter.endpoint_override = CONF.nova.endpoint_override
+
+    def send(self, server_id: str, name: str, tag: str) -> None:
+        """Send one event; Compute carries it out after its answer.
+
+        :raises EventRefused: Compute cannot deliver it to this server
+        :raises Failure: it has to be sent again; final: other events would fail as well
+        """
+        event = {"name": name, "server_uuid": server_id, "tag": tag, "status": "completed"}
+        try:
+            answer = self._adapter.post(
+                "/os-server-external-events",
+                json={"events": [event]},
+                microversion=EVENTS_MICROVERSION,
+                raise_exc=False,
+                redirect=False,
+                timeout=(CONF.nova.connect_timeout, CONF.nova.read_timeout),
+            )
+        except auth_exceptions.ConnectTimeout as error:
+            raise Failure("Compute takes longer to answer than [nova] allows it to.") from error
+        except (auth_exceptions.ClientException, OSError) as error:
+            raise Failure(f"Compute cannot be reached: {error}") from error
+        _check_event(answer.status_code, answer.content, event)
+
+
+def _check_event(status: int, content: bytes, event: Mapping[str, str]) -> None:
+    """Check that Compute has accepted an event; raises as EventSender.send()."""
+    if status in _EVENT_REFUSALS:
+        raise Failure(_EVENT_REFUSALS[status])
+    if status not in {OK, MULTI_STATUS, NOT_FOUND}:
+        raise Failure(f"Compute answers an event with status {status}.", is_final=False)
+    body = _parse(content)
+    if status == NOT_FOUND:  # Compute before 2.51 was new says so if it accepts no event.
+        _field(body, "itemNotFound")
+        raise EventRefused(_FINAL_CODES[NOT_FOUND])
+    code = _find_code(_field(body, "events"), event)
+    if code in _FINAL_CODES:
+        raise EventRefused(_FINAL_CODES[code])
+    if code != OK:
+        raise Failure(f"Compute answers an event with code {code}.", is_final=False)
+
+
+def _find_code(events: Any, sent: Mapping[str, str]) -> int:
+    """Return what Compute says of the event that was sent."""
+    for event in events if isinstance(events, list) else ():
+        if _field(event, "server_uuid") == sent["server_uuid"]:
+            code: Any = _field(event, "code")
+            if isinstance(code, int):
+                return code
+    raise Failure(_NOT_COMPUTE)
+
+
 def _quoted(part: str) -> str:
     return urllib.parse.quote(part, safe="")
+
+
+def _parse(content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        raise Failure(_NOT_COMPUTE) from None
 
 
 def _field(body: Any, name: str) -> Any:

@@ -140,7 +140,7 @@ def _read(status: int, content: bytes) -> VolumeUse:
         if status == compute.NOT_FOUND:
             return VolumeUse(None, " ".join(str(body["itemNotFound"]["message"]).split())[:_SHOWN])
         return VolumeUse(str(body["volumeAttachment"]["attachment_id"]))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise _unavailable(
             f"the response with status {status} is not from Compute. Check endpoint_override in "
             "[nova] or the service catalogue: the URL ends in /v2.1."

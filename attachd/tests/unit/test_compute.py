@@ -164,3 +164,83 @@ class FindTest(ComputeCase):
     def test_unreachable_server_fails(self):
         self.nova.close()
         self.assert_fails("cannot be asked", self.find)
+
+
+class EventTest(ComputeCase):
+    def send(self):
+        sender = compute.EventSender(compute.load_credentials())
+        sender.send(SERVER, "volume-extended", VOLUME)
+
+    def answer(self, status, **fields):
+        event = {"server_uuid": SERVER, "name": "volume-extended", "tag": VOLUME, **fields}
+        self.nova.respond_to("-events", status, json.dumps({"events": [event]}).encode())
+
+    def test_send_posts_event_with_its_tag(self):
+        self.nova.add_server(SERVER)
+        self.send()
+        event = {"name": "volume-extended", "server_uuid": SERVER, "tag": VOLUME}
+        self.assertEqual([{**event, "status": "completed"}], self.nova.events)
+
+    def test_send_for_server_without_host_or_unknown_is_refused(self):
+        with self.assertRaisesRegex(compute.EventRefused, "not know the server"):
+            self.send()
+        self.nova.add_server(SERVER, host=None)
+        with self.assertRaisesRegex(compute.EventRefused, "on no host"):
+            self.send()
+
+    def test_send_that_older_compute_answers_with_404_is_refused(self):
+        body = {"itemNotFound": {"message": "No instances found for any event", "code": 404}}
+        self.nova.respond_to("-events", 404, json.dumps(body).encode())
+        with self.assertRaisesRegex(compute.EventRefused, "not know the server"):
+            self.send()
+
+    def test_send_with_code_of_failed_server_is_repeated(self):
+        for code in (400, 500, 503, 0):
+            with self.subTest(code):
+                self.answer(207, code=code)
+                self.assert_fails(f"code {code}", self.send, is_final=False)
+
+    def test_send_with_status_of_failing_compute_is_repeated(self):
+        for status in (202, 300, 409, 413, 429, 500, 502, 503, 504):
+            with self.subTest(status):
+                self.nova.respond_to("-events", status)
+                self.assert_fails(f"status {status}", self.send, is_final=False)
+
+    def test_send_with_wrong_configuration_names_the_remedy(self):
+        answers = ((400, "URL"), (401, "token"), (403, "role service, or admin"), (406, "2.51"))
+        for status, says in answers:
+            with self.subTest(status):
+                self.nova.respond_to("-events", status)
+                self.assert_fails(says, self.send)
+
+    def test_send_to_other_server_than_compute_fails(self):
+        bodies = (b"", b"<html/>", b"[]", b"{}", b'{"events": 7}', b'{"events": [7]}',
+                  b'{"events": [{}]}', b'{"events": []}', b"\xff\xfe", b"[" * 100_000,
+                  b'{"events": [{"server_uuid": "x", "code": 200}]}')  # fmt: skip
+        for body in bodies:
+            for status in (200, 207, 404):
+                with self.subTest(body=body[:60], status=status):
+                    self.nova.respond_to("-events", status, body)
+                    self.assert_fails("not one of Compute", self.send)
+
+    def test_send_with_code_that_is_no_number_fails(self):
+        for code in (None, "200", [200], {"code": 200}):
+            with self.subTest(code):
+                self.answer(200, code=code)
+                self.assert_fails("not one of Compute", self.send)
+
+    def test_send_without_answer_in_time_fails(self):
+        self.set(read_timeout=0.1)
+        self.nova.stop_responding()
+        self.assert_fails("longer to answer", self.send)
+
+    def test_send_to_closed_port_fails(self):
+        self.nova.close()
+        self.assert_fails("cannot be reached", self.send)
+
+    def test_has_credentials_follows_options(self):
+        self.assertTrue(compute.has_credentials())
+        self.set(auth_type=None)
+        self.assertFalse(compute.has_credentials())
+        self.set(auth_section="keystone_authtoken")
+        self.assertTrue(compute.has_credentials())

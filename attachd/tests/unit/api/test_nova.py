@@ -140,7 +140,15 @@ class VolumeUseTest(Case):
         self.assertIn("/servers/..%2Fx%3Fy%3D%2F/os-volume", self.fake.requests[0][0])
 
     def test_404_of_other_server_is_unavailable(self):
-        for body in (b"", b"<html/>", b"[]", b'{"itemNotFound": 1}', b'{"message": "no route"}'):
+        wrong = (
+            b"",
+            b"<html/>",
+            b"[]",
+            b"[" * 100_000,
+            b'{"itemNotFound": 1}',
+            b'{"message": "x"}',
+        )
+        for body in wrong:
             with self.subTest(body):
                 self.fake.respond_with(404, body)
                 self.assert_unavailable("404 is not from Compute")
