@@ -116,6 +116,7 @@ class Checks(upgradecheck.UpgradeCommands):
             ("Policy", policies),
             ("Callers", callers),
             ("Default Volume Type", default_type),
+            ("Compute Events", upgrade_checks.compute_events),
             ("List Filters", upgrade_checks.list_filters),
             ("Policy File JSON to YAML", _policy_in_yaml),
         )

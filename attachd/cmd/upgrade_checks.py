@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of attachd-status: options, backends, message queue, clocks, secrets and managers."""
+"""Checks of attachd-status: options, backends, message queue, clocks, secrets, managers and
+credentials for Compute.
+"""
 
 from collections.abc import Iterator
 import os
@@ -10,7 +12,7 @@ from oslo_config import cfg
 import oslo_messaging as messaging
 from oslo_upgradecheck import upgradecheck
 
-from attachd import conf, exception
+from attachd import compute, conf, exception
 from attachd.api import filter_register
 from attachd.conf import CONF, checking
 from attachd.conf.upgrade_levels import AUTO
@@ -268,6 +270,20 @@ def pin(_checks: object) -> Result:
         f"[upgrade_levels] attachd_manager is {pinned}, and this code speaks "
         f"{manager_api.VERSION}. Set it to auto, or remove it, when all managers are upgraded.",
     )
+
+
+def compute_events(_checks: object) -> Result:
+    """Whether Compute can be notified of attached volumes that grow."""
+    if not compute.has_credentials():
+        return Result(
+            Code.SUCCESS,
+            "Compute is not notified when an attached volume grows: [nova] has no auth_type.",
+        )
+    try:
+        compute.load_credentials()
+    except exception.ConfigurationError as error:
+        return Result(Code.FAILURE, str(error))
+    return Result(Code.SUCCESS)
 
 
 def _is_former(contract: str | None) -> bool:

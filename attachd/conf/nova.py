@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of the checks with Compute; the [nova] group, read by its clients in API and audit.
+"""Options of the requests to Compute; the [nova] group, read by API, audit and managers.
 
 Options that Cinder has too have the same names, so that a section can be copied.
 """
@@ -13,7 +13,7 @@ OPTIONS = [
         "endpoint_override",
         schemes=["http", "https"],
         help="The Compute API, with its version: http://compute.example:8774/v2.1. None: "
-        "that of the service catalogue of the caller's token; if it has none, Compute is not "
+        "that of the service catalogue of the token; if that of a caller has none, Compute is not "
         "asked before an attachment is deleted.",
     ),
     cfg.URIOpt(
@@ -25,9 +25,10 @@ OPTIONS = [
     ),
     cfg.StrOpt(
         "auth_type",
-        help="How an audit with --compute authenticates, for example password; its other options, "
-        "such as auth_url and username, are in this group too. Nothing else uses them. None: such "
-        "an audit is refused.",
+        help="How an audit with --compute authenticates, and managers that notify Compute of "
+        "volumes that have grown; for example password. Its other options, such as auth_url and "
+        "username, are in this group too. Nothing else uses them. None: such an audit is refused, "
+        "and Compute is not notified.",
     ),
     cfg.StrOpt(
         "auth_section",

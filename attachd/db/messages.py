@@ -54,6 +54,7 @@ ACTIONS: Final[Mapping[str, str]] = MappingProxyType(
 UNKNOWN: Final = "001"
 BACKEND_DOWN: Final = "002"
 NOT_EXTENDED: Final = "010"
+NOT_NOTIFIED: Final = "011"
 NOT_CREATED: Final = "012"
 NOT_ATTACHED: Final = "021"
 NOT_DETACHED: Final = "022"
@@ -70,6 +71,11 @@ DETAILS: Final[Mapping[str, str]] = MappingProxyType(
         NOT_EXTENDED: (
             "The backend could not extend the volume. Have an administrator reset its status, "
             "then extend it again."
+        ),
+        NOT_NOTIFIED: (
+            "The volume has grown, but Compute could not be asked to show that to server "
+            "%(server_id)s: %(reason)s. Have the server stopped and started where it has the "
+            "former size, or detach the volume and attach it again."
         ),
         NOT_CREATED: "The backend could not create the volume. Delete it.",
         NOT_ATTACHED: (

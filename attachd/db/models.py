@@ -597,6 +597,29 @@ messages = sa.Table(
     **MARIADB_OPTIONS,
 )
 
+# Events that Compute is still to be sent, one for each server, event and tag.
+compute_events = sa.Table(
+    "compute_events",
+    METADATA,
+    # another one for each event: a sender never removes the one that replaced its own
+    sa.Column("id", Uuid, primary_key=True, default=new_id),
+    sa.Column("volume_id", Uuid, nullable=False),
+    sa.Column("server_id", Uuid, nullable=False),
+    # as Compute takes them
+    sa.Column("name", sa.String(64), nullable=False),
+    sa.Column("tag", sa.String(255), nullable=False),
+    # how often it was sent, and when a process may send it again; until then another one does
+    sa.Column("attempts", sa.Integer, nullable=False, default=0),
+    sa.Column("next_attempt_at", Moment, nullable=False),
+    # why the last attempt failed; NULL: there was none
+    sa.Column("error", sa.String(ERROR_LENGTH)),
+    sa.Column("created_at", Moment, nullable=False, default=now),
+    sa.UniqueConstraint("server_id", "name", "tag"),
+    sa.Index(None, "volume_id"),
+    sa.Index(None, "next_attempt_at"),
+    **MARIADB_OPTIONS,
+)
+
 # Requests with an Idempotency-Key, each to be executed once. The key is stored as a hash: a reader
 # of the table cannot use it.
 idempotency_keys = sa.Table(

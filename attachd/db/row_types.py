@@ -336,6 +336,20 @@ class HostIdentityRow(TypedDict):
     updated_at: datetime.datetime | None
 
 
+class ComputeEventRow(TypedDict):
+    """An event that Compute is still to be sent."""
+
+    id: str
+    volume_id: str
+    server_id: str
+    name: str
+    tag: str
+    attempts: int
+    next_attempt_at: datetime.datetime
+    error: str | None
+    created_at: datetime.datetime
+
+
 class MessageRow(TypedDict):
     """A message for users."""
 

@@ -107,6 +107,17 @@ def expiry_message(row: AttachmentRow) -> None:
     _store_message(row["volume_id"], row["project_id"], action, detail, details)
 
 
+def unannounced_growth_message(
+    volume_id: str, project_id: str, server_id: str, reason: str
+) -> None:
+    """Store a message to the user of a volume that Compute does not notify a server of its size.
+
+    :param reason: part of a sentence, without names of the deployment
+    """
+    details = {"server_id": server_id, "reason": reason}
+    _store_message(volume_id, project_id, messages.EXTEND, messages.NOT_NOTIFIED, details)
+
+
 def _failure_message(volume_id: str, project_id: str, event: Event, cause: Exception) -> None:
     action, detail = _ACTIONS[event]
     if isinstance(cause, exception.Unavailable | exception.BackendUnreachable):

@@ -17,6 +17,7 @@ from attachd.manager.backends import Backend
 from attachd.manager.endpoint import Endpoint
 from attachd.manager.fenced_hosts import FencedHosts
 from attachd.manager.ownership.membership import Membership
+from attachd.manager.periodic_tasks import compute_events
 from attachd.manager.periodic_tasks.backend_heartbeat import BackendHeartbeat
 from attachd.manager.periodic_tasks.conditions import ConditionTask
 from attachd.manager.periodic_tasks.drained_hosts import DrainedHostsTask
@@ -134,6 +135,7 @@ class ManagerService(oslo_service.Service):
             FencedHosts(),
             DrainedHostsTask(self._membership),
             PurgeTask(self._membership),
+            *compute_events.list_tasks(),
         ]
         if CONF.agent.enabled:
             probed = agent_transport.is_probed()

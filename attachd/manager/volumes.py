@@ -5,9 +5,10 @@ The API has stored the row, with the operation that is to be done, before it sen
 duplicate or late message finds the row in another state and does nothing.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
+import functools
 import time
 from typing import Any, Final
 
@@ -23,7 +24,7 @@ from attachd.db.row_types import AttachmentRow, DriverVolumeRow, VolumeRow
 from attachd.db.volumes import volume_store, volume_updates
 from attachd.drivers import base
 from attachd.drivers.abilities import ManageExisting, PersistentReservations
-from attachd.manager import backends, flow_runner, notify
+from attachd.manager import backends, compute_events, flow_runner, notify
 from attachd.manager.backends import Backend
 from attachd.manager.flows import volume as volume_flows
 from attachd.manager.ownership.volume_lease import VolumeLease
@@ -200,9 +201,15 @@ def _record_extended(
     row: DriverVolumeRow,
     attachments: Sequence[AttachmentRow],
 ) -> None:
-    if after := record_result(volume_lease, event, {"size_gib": row["new_size_gib"], **NO_ERROR}):
+    """Store the new size, with the events for the servers of the volume, and notify all."""
+    values = {"size_gib": row["new_size_gib"], **NO_ERROR}
+    notified = compute_events.recorder()
+    if after := record_result(volume_lease, event, values, notified):
         notify.volume_event(backend, "resize.end", row, attachments, **after)
         notify.request_reconcile(attachments)
+        if notified is not None:
+            send = functools.partial(compute_events.send_due, row["id"])
+            backend.background_tasks.submit(row["id"], send)
 
 
 def manage(backend: Backend, volume_id: str) -> None:
@@ -369,15 +376,21 @@ def _cause(failure: Exception) -> Exception:
 
 
 def record_result(
-    volume_lease: VolumeLease, event: Event, values: Mapping[str, Any]
+    volume_lease: VolumeLease,
+    event: Event,
+    values: Mapping[str, Any],
+    last: Callable[..., None] | None = None,
 ) -> VolumeRow | None:
-    """Store the result and return the row; None if another process has changed the row."""
+    """Store the result and return the row; None if another process has changed the row.
+
+    :param last: as of volume_store.transition()
+    """
     volume_id = volume_lease.token.volume_id
     if values.get("error"):
         step = event.name.lower().replace("_", " ")  # such as "create failed"
         LOG.warning("Volume %s: %s: %s", volume_id, step, values["error"])
     try:
-        return volume_store.transition(volume_id, event, values, volume_lease.token)
+        return volume_store.transition(volume_id, event, values, volume_lease.token, last)
     except (exception.InvalidTransition, exception.NotFound, exception.TakenOver):
         LOG.warning("Volume %s: changed by another process, left as it is", volume_id)
         return None

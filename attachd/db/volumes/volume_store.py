@@ -5,7 +5,7 @@ A volume's ``status`` and ``attach_status`` are stored here only as states.deriv
 Lists are in volume_queries.py, metadata in volume_metadata.py.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 import sqlalchemy as sa
@@ -110,6 +110,7 @@ def transition(
     event: Event,
     values: Mapping[str, Any] | None = None,
     volume_lease: volume_leases.VolumeLeaseToken | None = None,
+    last: Callable[[sa.Connection, str], None] | None = None,
 ) -> VolumeRow:
     """Take a volume through one transition.
 
@@ -117,6 +118,7 @@ def transition(
 
     :param values: columns to store with the transition
     :param volume_lease: of the work that ends with this transition; it has to be acquired
+    :param last: executed last in the transaction, with the id of the volume
     :returns: the row after it; its last content if the transition removed it
     :raises VolumeNotFound: it does not exist any more
     :raises InvalidTransition: it is in no state for this event
@@ -130,7 +132,10 @@ def transition(
         if volume_lease:
             assert volume_lease.generation is not None, "the end of work that was never started"
             volume_leases.acquire(connection, row, volume_lease)
-        return _move(connection, row, event, values or {})
+        moved = _move(connection, row, event, values or {})
+        if last is not None:
+            last(connection, volume_id)
+    return moved
 
 
 @retried

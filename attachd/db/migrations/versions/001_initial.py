@@ -26,6 +26,7 @@ MARIADB_OPTIONS: dict[str, Any] = {
 def upgrade() -> None:
     """Create all tables."""
     _create_agents()
+    _create_compute_events()
     _create_event_sequence()
     _create_events()
     _create_host_fences()
@@ -82,6 +83,28 @@ def _create_agents() -> None:
         sa.PrimaryKeyConstraint("host", name="pk_agents"),
         **MARIADB_OPTIONS,
     )
+
+
+def _create_compute_events() -> None:
+    op.create_table(
+        "compute_events",
+        sa.Column("id", sa.String(36), nullable=False),
+        sa.Column("volume_id", sa.String(36), nullable=False),
+        sa.Column("server_id", sa.String(36), nullable=False),
+        sa.Column("name", sa.String(64), nullable=False),
+        sa.Column("tag", sa.String(255), nullable=False),
+        sa.Column("attempts", sa.Integer(), nullable=False),
+        sa.Column("next_attempt_at", MOMENT, nullable=False),
+        sa.Column("error", sa.String(1023)),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_compute_events"),
+        sa.UniqueConstraint(
+            "server_id", "name", "tag", name="uq_compute_events_server_id_name_tag"
+        ),
+        **MARIADB_OPTIONS,
+    )
+    op.create_index("ix_compute_events_volume_id", "compute_events", ["volume_id"])
+    op.create_index("ix_compute_events_next_attempt_at", "compute_events", ["next_attempt_at"])
 
 
 def _create_event_sequence() -> None:

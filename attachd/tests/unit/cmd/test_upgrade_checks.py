@@ -310,6 +310,20 @@ class ManagersTest(databases.DatabaseCase):
         self.assertIn("Not checked", found.details)
 
 
+class ComputeEventsTest(CheckTest):
+    def test_compute_events_check_without_credentials_says_what_that_means(self):
+        result = upgrade_checks.compute_events(None)
+        self.assert_result(Code.SUCCESS, result, "not notified", "[nova] has no auth_type")
+
+    def test_compute_events_check_of_incomplete_credentials_fails(self):
+        conf_fixture.override(self, "auth_type", "nonesuch", "nova")
+        self.assert_result(Code.FAILURE, upgrade_checks.compute_events(None), "[nova] is invalid")
+
+    def test_compute_events_check_of_credentials_succeeds(self):
+        conf_fixture.override(self, "auth_type", "none", "nova")
+        self.assertEqual(None, upgrade_checks.compute_events(None).details)
+
+
 class PinTest(unittest.TestCase):
     def _check(self, pinned):
         conf_fixture.override(self, "attachd_manager", pinned, "upgrade_levels")

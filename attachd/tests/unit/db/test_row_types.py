@@ -20,6 +20,7 @@ ROW_TYPES = {
     models.agents: row_types.AgentRow,
     models.host_fences: row_types.HostFenceRow,
     models.host_identities: row_types.HostIdentityRow,
+    models.compute_events: row_types.ComputeEventRow,
     models.messages: row_types.MessageRow,
     models.idempotency_keys: row_types.IdempotencyKeyRow,
     models.events: row_types.EventRow,

@@ -67,6 +67,12 @@ class ManagerServiceTest(unittest.TestCase):
             self.manager.start()
             wait_until(lambda: purged.called)
 
+    def test_start_with_credentials_of_compute_sends_events(self):
+        conf_fixture.override(self, "auth_type", "none", group="nova")
+        with mock.patch("attachd.manager.compute_events.send_due") as send_due:
+            self.manager.start()
+            wait_until(lambda: send_due.called)
+
     def test_start_serves_agents_until_stop(self):
         proof = fake_agent.get_credentials("compute-1")
         agent_store.create(proof.host, proof.key)

@@ -9,12 +9,13 @@ from oslo_utils import units
 
 from attachd import exception
 from attachd.conf import CONF
+from attachd.db import compute_events, models
 from attachd.db.volumes import volume_store, volume_updates
 from attachd.drivers import base
 from attachd.manager import flow_runner, volumes
 from attachd.rpc import agent_api
 from attachd.states import Event, VolumeState
-from attachd.tests.fixtures import backends, db_rows
+from attachd.tests.fixtures import backends, conf_fixture, db_rows, fake_nova
 from attachd.tests.wait import TIMEOUT, wait_until
 
 
@@ -277,6 +278,61 @@ class ExtendTest(_VolumeCase):
         with mock.patch.object(agent_api, "reconcile") as request_reconcile:
             volumes.extend(self.backend, volume_id)
         request_reconcile.assert_not_called()
+
+    def notify_compute(self):
+        """Configure a Compute; return it, and a volume of one of its servers that grows."""
+        nova = fake_nova.FakeNova(self)
+        for name, value in (("endpoint_override", nova.url), ("auth_type", "none")):
+            conf_fixture.override(self, name, value, "nova")
+        volume_id = self._add("extending", size_gib=1, new_size_gib=3)
+        server = "11111111-2222-3333-4444-555555555555"
+        nova.add_server(server)
+        db_rows.add_attachment(volume_id, "attached", instance_uuid=server)
+        return nova, volume_id
+
+    def test_extend_notifies_compute_without_waiting_for_it(self):
+        nova, volume_id = self.notify_compute()
+        released = threading.Event()
+        nova.before_response = lambda _path: released.wait(TIMEOUT)
+        volumes.extend(self.backend, volume_id)
+        self.assertEqual("in-use", db_rows.get_volume(volume_id)["status"])
+        self.assertEqual([], nova.events)
+        released.set()
+        wait_until(lambda: [event["tag"] for event in nova.events] == [volume_id])
+        wait_until(lambda: not self.backend.background_tasks.is_busy)
+        self.assertEqual([], compute_events.list_due(10))
+
+    def test_extend_that_recovery_finishes_notifies_compute(self):
+        nova, volume_id = self.notify_compute()
+        with self.driver.faults(extend="late"):
+            volumes.extend(self.backend, volume_id)
+        self.assertEqual([], compute_events.list_due(10))
+        volumes.resolve_extend(self.backend, volume_id)
+        wait_until(lambda: [event["tag"] for event in nova.events] == [volume_id])
+
+    def test_extend_stores_event_with_the_size_or_not_at_all(self):
+        _nova, volume_id = self.notify_compute()
+        self.enterContext(mock.patch.object(self.backend.background_tasks, "submit"))
+        killed = mock.patch.object(models, "new_id", side_effect=backends.ProcessKilled)
+        with killed, self.assertRaises(backends.ProcessKilled):
+            volumes.extend(self.backend, volume_id)
+        self.assertEqual("extending", db_rows.get_volume(volume_id)["status"])
+        volumes.extend(self.backend, volume_id)
+        self.assertEqual(3, db_rows.get_volume(volume_id)["size_gib"])
+        self.assertEqual([volume_id], [row["tag"] for row in compute_events.list_due(10)])
+
+    def test_extend_that_fails_does_not_notify_compute(self):
+        nova, volume_id = self.notify_compute()
+        with self.driver.failing("extend", final=True):
+            volumes.extend(self.backend, volume_id)
+        self.assertEqual(([], []), (compute_events.list_due(10), nova.requests))
+
+    def test_extend_without_credentials_of_compute_stores_no_event(self):
+        nova, volume_id = self.notify_compute()
+        conf_fixture.override(self, "auth_type", None, "nova")
+        volumes.extend(self.backend, volume_id)
+        self.assertEqual(3, db_rows.get_volume(volume_id)["size_gib"])
+        self.assertEqual(([], []), (compute_events.list_due(10), nova.requests))
 
     def test_extend_passes_live_exports_to_driver(self):
         volume_id = self._add("extending", size_gib=1, new_size_gib=3, multiattach=True)
