@@ -167,11 +167,11 @@ class ClaimTest(ComputeEventsCase):
         self.assertEqual((False, None), (event["is_attached"], event["project_id"]))
 
     def test_list_due_reads_by_index(self):
-        if self.kind != "sqlite":
-            self.skipTest("its planner prefers to read all of a small table")
         table = models.compute_events
         query = sa.select(table.c.id).where(table.c.next_attempt_at <= models.now())
         with session.reader() as connection:
             text = str(query.compile(connection, compile_kwargs={"literal_binds": True}))
-            plan = f"{connection.execute(sa.text('EXPLAIN QUERY PLAN ' + text)).all()}"
-        self.assertIn("ix_compute_events_next_attempt_at", plan)
+            if self.kind == "sqlite":  # The planners of the others read all of a small table.
+                text = f"EXPLAIN QUERY PLAN {text}"
+                plan = f"{connection.execute(sa.text(text)).all()}"
+                self.assertIn("ix_compute_events_next_attempt_at", plan)
