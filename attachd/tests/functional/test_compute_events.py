@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of notifying Compute of volumes that grow, with managers that are killed and a Compute
-that is slow, silent or wrong.  nova/test_extend.py has a real one.
+that is slow, silent or wrong.
 """
 
 import threading
@@ -90,6 +90,7 @@ class ComputeEventsTest(testtools.TestCase):
         wait_until(lambda: len(self.posts()) > sent and self.volume in self.tags(), self.tags)
 
     def test_extend_does_not_wait_for_silent_compute(self):
+        # Twice as long as the manager waits for an answer.
         self.nova.before_response = lambda path: path == EVENTS and threading.Event().wait(1.0)
         self.extend(2)
         wait_until(self.posts)

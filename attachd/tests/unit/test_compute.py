@@ -230,7 +230,7 @@ class EventTest(ComputeCase):
                 self.assert_fails("not one of Compute", self.send)
 
     def test_send_without_answer_in_time_fails(self):
-        self.set(read_timeout=0.1)
+        self.set(read_timeout=0.1)  # The fake never answers.
         self.nova.stop_responding()
         self.assert_fails("longer to answer", self.send)
 
