@@ -100,6 +100,8 @@ PARTS = (
     _long_tests("upgrade"),
     _long_tests("soak"),
     _consumers(),
+    # One cloud for all tests.
+    _tests("nova", "nova", workers=1),
     *_lab(),
 )
 
@@ -135,6 +137,12 @@ def run_all(parts: Iterable[Part]) -> results.Results:
     return total
 
 
+def unasked() -> list[str]:
+    """Return the names of the parts that run if none is named."""
+    missing = set() if "LAB_NOVA_HOME" in os.environ else {"nova"}
+    return [part.name for part in PARTS if part.name not in missing]
+
+
 def main() -> int:
     """Run the parts that were asked for; 0 if all that ran was good."""
     names = [part.name for part in PARTS]
@@ -142,13 +150,15 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("part", nargs="*", help=f"one of {', '.join(names)} (default: all)")
-    chosen = parser.parse_args().part or names
+    chosen = parser.parse_args().part or unasked()
     if unknown := set(chosen) - set(names):
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
     shutil.rmtree(RECORDS, ignore_errors=True)
     total = run_all(part for part in PARTS if part.name in chosen)
     if "LAB_HOME" not in os.environ:
         print("The part lab, with virtual machines, was not run: LAB_HOME names no folder.")
+    if "LAB_NOVA_HOME" not in os.environ:
+        print("The part nova, with a real Nova, was not run: LAB_NOVA_HOME names no folder.")
     results.print_results(total)
     return 0 if total.is_good else 1
 

@@ -17,6 +17,9 @@ class _Needs(unittest.TestCase):
     def a_library(self):
         requirements.require_library(self, "liba-missing-library.so.1")
 
+    def a_folder(self):
+        requirements.require_folder(self, "A_MISSING_VARIABLE", "a cloud")
+
     def a_server(self):
         requirements.require_server(self, "rabbitmq")
 
@@ -40,6 +43,14 @@ class MachineTest(unittest.TestCase):
     def test_missing_library_skips_test_with_name(self):
         ((_, reason),) = _outcome(_Needs("a_library")).skipped
         self.assertIn("liba-missing-library.so.1", reason)
+
+    def test_folder_that_is_not_named_skips_test_with_variable(self):
+        ((_, reason),) = _outcome(_Needs("a_folder")).skipped
+        self.assertIn("needs a cloud: set A_MISSING_VARIABLE", reason)
+
+    def test_folder_that_is_not_there_fails_test(self):
+        result = _outcome(_Needs("a_folder"), A_MISSING_VARIABLE="/nonexistent")
+        self.assertEqual((1, []), (len(result.failures), result.skipped))
 
     def test_missing_tool_fails_test_in_ci(self):
         result = _outcome(_Needs("a_tool"), CI="true")

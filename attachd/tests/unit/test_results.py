@@ -5,6 +5,7 @@ import ast
 import contextlib
 import io
 import json
+import os
 from pathlib import Path
 import subprocess
 import sys
@@ -181,6 +182,13 @@ class FullTest(unittest.TestCase):
         nowhere = Path("/nonexistent")
         total, _printed = self.run_parts(self.full.Part("x", ["true"], nowhere))
         self.assertEqual(["/nonexistent: no test was run"], total.failed)
+
+    def test_nova_runs_unasked_only_where_its_scripts_are(self):
+        names = [part.name for part in self.full.PARTS]
+        with mock.patch.dict(os.environ, LAB_NOVA_HOME="/somewhere"):
+            self.assertEqual(names, self.full.unasked())
+            del os.environ["LAB_NOVA_HOME"]
+            self.assertEqual({"nova"}, set(names) - set(self.full.unasked()))
 
     def test_unknown_part_is_refused(self):
         errors = io.StringIO()

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests with a real Nova; see doc/source/contributor/testing.rst."""

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attached volumes that grow: what nova-compute is asked to do."""
+
+from attachd.tests.nova.case import COMPUTES, NovaCase
+from attachd.tests.wait import wait_until
+
+GIB = 2**30
+
+
+class ExtendTest(NovaCase):
+    def extend(self, volume, size):
+        body = {"os-extend": {"new_size": size}}
+        self.admin.ok("volume", "POST", f"/volumes/{volume}/action", body)
+
+    def sizes_shown(self, host, volume):
+        """Return the sizes that nova-compute has been asked to show to servers of a host."""
+        return [call["size"] for call in self.cloud.calls(host, "extend", volume)]
+
+    def wait_until_shown(self, host, volume, *sizes):
+        """Wait until nova-compute has been asked to show these sizes in GiB, and no others."""
+        expected = [size * GIB for size in sizes]
+        wait_until(lambda: self.sizes_shown(host, volume) == expected)
+
+    def wait_until_done(self, server):
+        """Wait until Nova has finished the extension of a volume of a server."""
+        wait_until(lambda: self.action_result(server, "extend_volume") == "Success")
+
+    def messages(self, volume):
+        path = f"/messages?resource_uuid={volume}"
+        return [item["user_message"] for item in self.admin.ok("volume", "GET", path)["messages"]]
+
+    def test_extend_is_shown_to_running_server(self):
+        for vtype in ("disk", "iscsi"):
+            with self.subTest(vtype):
+                server, volume = self.server_with_volume(vtype=vtype)
+                self.extend(volume, 2)
+                self.wait_until_shown(COMPUTES[0], volume, 2)
+                self.extend(volume, 3)
+                self.wait_until_shown(COMPUTES[0], volume, 2, 3)
+                self.wait_until_done(server)
+                self.assertEqual("in-use", self.admin.get_volume(volume)["status"])
+                self.assert_agreed()
+
+    def test_extend_is_shown_to_each_server_of_multiattach_volume(self):
+        volume = self.admin.volume("disk-multi")
+        for host in COMPUTES:
+            self.admin.add(self.admin.server(host=host), volume)
+        self.extend(volume, 2)
+        for host in COMPUTES:
+            self.wait_until_shown(host, volume, 2)
+        self.assert_agreed()
+
+    def test_extend_while_nova_compute_is_down_is_shown_when_it_is_back(self):
+        _server, volume = self.server_with_volume()
+        self.kill_compute(COMPUTES[0])
+        self.extend(volume, 2)
+        self.admin.volume_is(volume, "in-use")
+        self.restart_compute(COMPUTES[0])
+        self.wait_until_shown(COMPUTES[0], volume, 2)
+        self.assert_agreed()
+
+    def test_extend_for_shelved_server_asks_nothing_of_compute(self):
+        server = self.admin.server(host=COMPUTES[0])
+        self.admin.act(server, "shelve")
+        self.admin.server_is(server, "SHELVED_OFFLOADED")
+        volume = self.admin.volume("disk")
+        self.admin.add(server, volume)
+        self.extend(volume, 2)
+        wait_until(lambda: self.admin.get_volume(volume)["size"] == 2)
+        self.admin.remove(server, volume)
+        self.assertIsNone(self.action_result(server, "extend_volume"))
+        self.assertEqual([], self.messages(volume))
+        self.assert_agreed()
+
+    def test_extend_for_server_unknown_to_compute_leaves_message(self):
+        volume = self.admin.volume("disk")
+        unknown = "9c1f5e0a-7f43-4a3a-93ae-04a0d9f2c8b5"
+        connector = {"host": COMPUTES[0], "initiator": "iqn.2026-01.org.example:compute1"}
+        body = {"volume_uuid": volume, "instance_uuid": unknown, "connector": connector}
+        path = "/attachments"
+        made = self.admin.ok("volume", "POST", path, {"attachment": body})["attachment"]["id"]
+        self.admin.ok("volume", "POST", f"{path}/{made}/action", {"os-complete": None})
+        self.extend(volume, 2)
+        wait_until(lambda: self.messages(volume))
+        (message,) = self.messages(volume)
+        self.assertRegex(message, f"server {unknown}: it does not know the server")
