@@ -336,6 +336,13 @@ class BackendUnreachable(BackendError):
     """
 
 
+class BackendInUse(BackendError):
+    """A program on a host has the volume open, so its access cannot be revoked yet.
+
+    Its message says what has to be closed: callers get Conflict.
+    """
+
+
 class ConnectFailed(AttachdError):
     """The backend failed to connect; the attachment is in ``error_attaching``."""
 

@@ -11,6 +11,8 @@ rules make the rest possible:
   ``final=True`` only when the request surely had no effect and left nothing behind; in doubt
   it is ``final=False``, and the manager undoes or retries.  If the backend is away or does not
   answer, it is a :class:`attachd.exception.BackendUnreachable`: callers are asked to repeat.
+  If a program on a host has to close the volume first, it is a
+  :class:`attachd.exception.BackendInUse`, which says so: callers get a 409.
 * **As the owner.**  Immediately before each single change at the backend, be it a command, a file
   or a row, a driver calls :func:`attachd.drivers.base.check_still_owner`, and lets its exception
   through without changing anything more: another process may work on the volume.  Reads need no

@@ -230,7 +230,7 @@ class FileDriver(
             if os.path.lexists(name):
                 name.unlink(missing_ok=True)
             if not self._loops and not others and _is_open(self._volumes, link):
-                raise exception.BackendError(
+                raise exception.BackendInUse(
                     f"{link} is still open on this host; close it, then detach again."
                 )
             self._volumes.unlink(link)

@@ -123,7 +123,7 @@ def detach(backing: Path, modes: Collection[base.AccessMode] = ("rw", "ro")) -> 
         # A process such as udev may have opened it for a moment.
         if time.monotonic() > deadline:
             names = ", ".join(device.path for device in remaining)
-            raise exception.BackendError(
+            raise exception.BackendInUse(
                 f"{names} is still mounted or open on this host; close it, then detach again."
             )
         time.sleep(_POLL_INTERVAL)

@@ -229,6 +229,8 @@ def caller_error(
     error = kind(reason=public_reason(cause), **details)
     if isinstance(cause, exception.BackendUnreachable):
         return exception.BackendUnavailable(str(error))
+    if isinstance(cause, exception.BackendInUse):
+        return exception.Conflict(reason=str(error))
     return error
 
 

@@ -71,7 +71,8 @@ class FileProcess:
             raise exception.InvalidInput(**answer["invalid"])
         if number := answer["unreachable"]:
             raise Unusable(answer["error"], is_stale=number == errno.ESTALE)
-        raise exception.BackendError(answer["error"], final=answer["final"])
+        kind = exception.BackendInUse if answer["in_use"] else exception.BackendError
+        raise kind(answer["error"], final=answer["final"])
 
     def end(self) -> bool:
         """Kill the process; returns whether it has ended: the kernel may hold it."""

@@ -6,9 +6,9 @@ requests from a socket, its standard input, and ends with the process at the oth
 
 A request is a line of JSON, ``[name of a method of ShareFiles, arguments...]``; before it comes
 one byte with the liveness descriptors of the caller.  The answer is ``{"result": ...}``,
-``{"error": reason, "final": bool, "unreachable": errno or 0}`` or, for InvalidInput, ``{"invalid":
-{"field": ..., "value": ..., "reason": ...}}``.  Before each change the program
-sends ``{"check": true}``, and goes on if the answer is true.  During a copy it sends
+``{"error": reason, "final": bool, "in_use": bool, "unreachable": errno or 0}`` or, for
+InvalidInput, ``{"invalid": {"field": ..., "value": ..., "reason": ...}}``.  Before each change the
+program sends ``{"check": true}``, and goes on if the answer is true.  During a copy it sends
 ``{"progress": fraction}``.
 """
 
@@ -108,7 +108,7 @@ class ShareFiles:
         path = self._files.link_path(volume_id, attachment_id)
         with sparse.map_os_errors(f"Volume {volume_id} could not be withdrawn"):
             if not others and any(map(self._is_locked, (path, self._files.path(volume_id)))):
-                raise exception.BackendError(
+                raise exception.BackendInUse(
                     f"A host still has volume {volume_id} open, as its lock on the file shows: "
                     "close it, then detach again."
                 )
@@ -188,13 +188,20 @@ def _call(name: str, arguments: Sequence[Any]) -> dict[str, Any]:
     try:
         return {"result": getattr(_enter_share(), name)(*arguments)}
     except exception.BackendError as error:
-        answer = {"error": error.details["reason"], "final": error.final}
-        return answer | {"unreachable": _unreachable_errno(error)}
+        in_use = isinstance(error, exception.BackendInUse)
+        return _failure(error, error.details["reason"], final=error.final, in_use=in_use)
     except exception.InvalidInput as error:
         names = ("field", "value", "reason")
         return {"invalid": {name: error.details[name] for name in names}}
     except OSError as error:
-        return {"error": f"{error}.", "final": False, "unreachable": _unreachable_errno(error)}
+        return _failure(error, f"{error}.")
+
+
+def _failure(
+    error: Exception, reason: str, *, final: bool = False, in_use: bool = False
+) -> dict[str, Any]:
+    number = _unreachable_errno(error)
+    return {"error": reason, "final": final, "in_use": in_use, "unreachable": number}
 
 
 def _unreachable_errno(error: BaseException | None) -> int:

@@ -250,7 +250,7 @@ class LoopDeviceTest(Case):
         attachment, info = self.attach(self.volume, self.a)
         with Path(info["data"]["device_path"]).open("rb"):
             error = self.assertRaises(
-                exceptions.HttpException, self.sdk.delete_attachment, attachment
+                exceptions.ConflictException, self.sdk.delete_attachment, attachment
             )
             self.assertIn("still mounted or open", f"{error}")
             self.assertEqual("error", self.api.volume(self.volume)["status"])

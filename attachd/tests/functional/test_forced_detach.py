@@ -3,6 +3,7 @@
 
 from unittest import mock
 
+from attachd import exception
 from attachd.api import detach_guard
 from attachd.manager import detach
 from attachd.states import AttachmentState
@@ -60,6 +61,17 @@ class ForceTest(Case):
                 )
         self.assertEqual({other}, self.driver.granted())
         self.assertEqual(len(AttachmentState) - 1, len(self.messages()))
+
+    def test_force_delete_of_a_device_in_use_is_refused_until_it_is_closed(self):
+        attachment_id = self.attach(connector=CONNECTOR)
+        self.complete(attachment_id)
+        busy = exception.BackendInUse("A program has it open; close it, then detach again.")
+        with mock.patch.object(self.driver, "revoke", side_effect=busy):
+            self.assertIn("close it", self.force(attachment_id, status=409).fault)
+        row = db_rows.get_volume(self.volume)
+        self.assertEqual(("error", "error_detaching"), (row["status"], row["attach_status"]))
+        self.force(attachment_id)
+        self.assertEqual("available", db_rows.get_volume(self.volume)["status"])
 
     def test_force_delete_does_not_query_nova(self):
         compute = fake_nova.use_all_attachments(self)

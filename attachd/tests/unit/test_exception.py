@@ -17,6 +17,7 @@ _KEY_ERRORS = (idempotency.KeyInUse, idempotency.KeyReused, idempotency.KeyResou
 _NOT_IN_API = {
     exception.HostRefused,
     exception.BackendError,
+    exception.BackendInUse,
     exception.BackendUnreachable,
     exception.ConfigurationError,
     exception.DetachFailed,
@@ -66,6 +67,7 @@ CODES = {
     "TooManyCalls": 429,
     "UnsupportedMediaType": 415,
     "BackendError": 500,
+    "BackendInUse": 500,
     "BackendUnreachable": 500,
     "BackendUnavailable": 503,
     "HostError": 500,
