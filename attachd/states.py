@@ -177,9 +177,16 @@ _V = VolumeState
 
 ATTACHMENT_TRANSITIONS: Mapping[Event, Transition[AttachmentState]] = MappingProxyType(
     {
-        # A connect is repeated after a failure, and after a crash that interrupted it.
+        # A connect is repeated after a failure, and after a crash that interrupted it.  What was
+        # completed without a connector is still a reservation; duplicates.check_connector() has
+        # refused the rest of the attached ones.
         Event.CONNECT: Transition(
-            frozenset({_A.RESERVED, _A.CONNECTING, _A.CONNECT_FAILED, _A.CONNECT_UNKNOWN}),
+            frozenset(
+                {
+                    *(_A.RESERVED, _A.ATTACHED),
+                    *(_A.CONNECTING, _A.CONNECT_FAILED, _A.CONNECT_UNKNOWN),
+                }
+            ),
             _A.CONNECTING,
         ),
         Event.GRANTED: Transition(frozenset({_A.CONNECTING}), _A.CONNECTED),

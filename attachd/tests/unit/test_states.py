@@ -22,6 +22,7 @@ ATTACHMENT_ARROWS = {
     Event.CONNECT: {
         "reserved": "connecting",
         "connecting": "connecting",
+        "attached": "connecting",
         "connect_failed": "connecting",
         "connect_unknown": "connecting",
     },

@@ -150,8 +150,13 @@ class AttachTest(backends.BackendCase):
             self._attach()
         self.assertEqual([], self.driver.driver_calls)
 
-    def test_attach_attached_row_without_connector_is_refused(self):
+    def test_attach_completed_reservation_connects_it(self):
         db_rows.change_attachment(self.attachment_id, state="attached")
+        self._attach()
+        self.assertEqual("connected", db_rows.get_attachment(self.attachment_id)["state"])
+
+    def test_attach_row_of_os_attach_is_refused(self):
+        db_rows.change_attachment(self.attachment_id, state="attached", kind="legacy")
         with self.assertRaises(exception.InvalidTransition):
             self._attach()
         self.assertEqual([], self.driver.driver_calls)
