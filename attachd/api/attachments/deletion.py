@@ -7,19 +7,21 @@ message when it begins; where no manager takes part, it is written here.
 """
 
 from collections.abc import Collection
+import contextlib
 from typing import Any, Final
 
 from oslo_log import log
 import webob
 
-from attachd import notifications
+from attachd import exception, notifications
 from attachd.api import detach_guard, override, validation
 from attachd.api.attachments import agent_detach, lifecycle, view
 from attachd.api.endpoint import AsyncPreference
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import messages
-from attachd.objects import Attachment
+from attachd.db.attachments import events, legacy
+from attachd.objects import Attachment, scope
 from attachd.rpc import manager_api
 
 LOG = log.getLogger(__name__)
@@ -30,6 +32,24 @@ QUERY_PARAMETERS: Final = {
     FORCE: validation.query_flag("attachd 1.0. Delete in any state. For administrators."),
 }
 """Schemas of the query parameters of a deletion."""
+
+
+def load(ctx: RequestContext, attachment_id: str) -> Attachment:
+    """Load the attachment that is to be deleted.
+
+    A service may have called os-begin_detaching for one that was deleted without it.  Where other
+    servers have the volume, that was counted, and is counted no longer.
+
+    :raises AttachmentNotFound: it does not exist
+    """
+    try:
+        return Attachment.get(ctx, attachment_id)
+    except exception.AttachmentNotFound:
+        deleted = events.find_deleted(attachment_id) if ctx.by_service else None
+        if deleted is not None and scope(ctx) in {None, deleted.project_id}:
+            with contextlib.suppress(exception.VolumeNotFound):
+                legacy.roll_detaching(deleted.volume_id)
+        raise
 
 
 def delete(

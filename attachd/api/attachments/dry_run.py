@@ -78,7 +78,7 @@ def check(ctx: RequestContext, volume: Volume, requested: Mapping[str, Any]) -> 
     :param requested: ``attachment`` of the body, checked like that of a creation
     :raises InvalidInput: a field is wrong
     """
-    lifecycle.expiry_time(requested)
+    lifecycle.expiry_time(ctx, requested)
     agent = requested.get("host")
     checks = _Checks()
     fields = policy.RULES_OF_FIELDS

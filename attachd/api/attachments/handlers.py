@@ -364,7 +364,7 @@ def delete(
     always synchronous.
     """
     by_force = validation.parse_bool(deletion.FORCE, query.get(deletion.FORCE, "false"))
-    attachment = Attachment.get(ctx, attachment_id)
+    attachment = deletion.load(ctx, attachment_id)
     ctx.authorize(policy.DELETE, attachment)
     if by_force:
         ctx.authorize(policy.FORCE, attachment)

@@ -62,7 +62,7 @@ def get_or_create(
     """
     if (earlier := find_earlier(ctx, idempotency_claim)) is not None:
         return earlier
-    expires_at = expiry_time(requested)
+    expires_at = expiry_time(ctx, requested)
     check_requested_mode(volume, requested.get("mode"))
     new = new_attachment(ctx, volume, requested)
     new = dataclasses.replace(new, expires_at=expires_at, idempotency_claim=idempotency_claim)
@@ -188,17 +188,19 @@ def check_requested_mode(volume: Volume, mode: str | None) -> None:
     connect_rules.decide_mode(row, no_attachment, (), mode)
 
 
-def expiry_time(requested: Mapping[str, Any]) -> datetime.datetime | None:
+def expiry_time(ctx: RequestContext, requested: Mapping[str, Any]) -> datetime.datetime | None:
     """Return when a new reservation expires; None: never.
 
     [api]reservation_ttl is the default and the limit; callers under attachd 1.0 can ask for less.
-    The manager removes expired reservations (manager/periodic_tasks/purge.py).
+    The manager removes expired reservations (manager/periodic_tasks/purge.py).  Those of Compute
+    stay: a shelved server has them for weeks, and a migration reserves before it connects.
 
     :param requested: ``attachment`` of the body, as its schema lets it through
     :raises InvalidInput: the time is too long, or the attachment is connected at once
     """
-    maximum = CONF.api.reservation_ttl
     seconds = requested.get(EXPIRES_IN)
+    is_of_compute = ctx.by_service and requested.get("instance_uuid") and seconds is None
+    maximum = 0 if is_of_compute else CONF.api.reservation_ttl
     if seconds is not None and requested.get("connector"):
         raise _invalid_expiry(
             seconds, "An attachment that is connected at once does not expire: leave it out."

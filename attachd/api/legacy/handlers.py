@@ -55,8 +55,9 @@ def unreserve(ctx: RequestContext, volume_id: str) -> None:
 
 @action(PATH, "os-begin_detaching", policy=policy.BEGIN_DETACHING)
 def begin_detaching(ctx: RequestContext, volume_id: str) -> None:
-    """Show the volume as detaching."""
-    legacy.begin_detaching(load.get(ctx, volume_id, policy.BEGIN_DETACHING).id)
+    """Show the volume as detaching; a service may also call it for what is detached already."""
+    volume = load.get(ctx, volume_id, policy.BEGIN_DETACHING)
+    legacy.begin_detaching(volume.id, by_service=ctx.by_service)
 
 
 @action(PATH, "os-roll_detaching", policy=policy.ROLL_DETACHING)

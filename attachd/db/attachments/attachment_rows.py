@@ -31,6 +31,9 @@ _RANDOM_GENERATIONS = 2**30
 # The attachment goes, now or as soon as its host has released the device.
 _DETACHING = frozenset({Event.DISCONNECT, Event.WITHDRAW})
 
+# States for which os-begin_detaching may have been called.
+_COUNTED = frozenset({AttachmentState.ATTACHED, AttachmentState.DISCONNECT_FAILED})
+
 
 class Transitioned(NamedTuple):
     """The result of a transition, as read in its own transaction.
@@ -99,6 +102,11 @@ def of_others(current: AttachmentRow, rows: Sequence[AttachmentRow]) -> list[Att
     """Return the rows that are not at the other end of a row's move; see moves.py."""
     ends = {current.get("move_from"), current.get("id")} - {None}
     return [row for row in rows if not ends & {row["id"], row.get("move_from")}]
+
+
+def is_of_compute(row: Mapping[str, Any]) -> bool:
+    """Return whether Compute has made an attachment for a server, and keeps its id."""
+    return bool(row.get("by_service") and row.get("instance_uuid"))
 
 
 def may_write(row: AttachmentRow) -> bool:
@@ -235,7 +243,7 @@ def volume_changes(
     changed: dict[str, Any] = {}
     if event is Event.COMPLETE:
         changed["pending_detaches"] = 0
-    elif event in _DETACHING and source is AttachmentState.ATTACHED:
+    elif event in _DETACHING and source in _COUNTED:
         # os-begin_detaching was called for one of them; one is detached now.
         changed["pending_detaches"] = max(volume["pending_detaches"] - 1, 0)
     elif event is Event.REVOKED and current["kind"] in states.VISIBLE_KINDS:

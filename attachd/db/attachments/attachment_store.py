@@ -644,13 +644,14 @@ def values_of_failed_connect(row: AttachmentRow) -> dict[str, Any]:
     """Return what a row gets when its connect has surely failed: its host has no access.
 
     No mode was decided after all, nor whether a destination of a move is going to write, and the
-    row expires: its client may be gone.
+    row expires: its client may be gone.  Compute keeps the id of its own, and connects it again
+    when a shelved server is unshelved.
     """
     ttl = datetime.timedelta(seconds=FAILED_TTL)
     return {
         "mode": row["asked_mode"],
         "own_connection": None,
-        "expires_at": models.now() + ttl,
+        "expires_at": None if attachment_rows.is_of_compute(row) else models.now() + ttl,
     }
 
 

@@ -80,6 +80,17 @@ class EventSource(TypedDict):
     volume_id: str
 
 
+class DeletedAttachment(NamedTuple):
+    """An attachment that was deleted, as far as its events are kept.
+
+    :ivar instance_uuid: of its server; None: it had none
+    """
+
+    project_id: str
+    volume_id: str
+    instance_uuid: str | None
+
+
 class FencedRow(TypedDict):
     """An attachment that was fenced, and the proof, as of manager.fencing.Proof."""
 
@@ -147,6 +158,19 @@ def list_proofs(
         statement = statement.where(_EVENTS.c.volume_id == volume_id)
     with session.reader() as connection:
         return {row[0]: row[1]["proof"] for row in connection.execute(statement)}
+
+
+@retried
+def find_deleted(attachment_id: str) -> DeletedAttachment | None:
+    """Return an attachment that was deleted; None: no event says so."""
+    statement = sa.select(_EVENTS.c.project_id, _EVENTS.c.volume_id, _EVENTS.c.details).where(
+        _EVENTS.c.attachment_id == attachment_id, _EVENTS.c.type == DELETED
+    )
+    with session.reader() as connection:
+        row = connection.execute(statement.limit(1)).first()
+    if row is None:
+        return None
+    return DeletedAttachment(row.project_id, row.volume_id, row.details.get("instance_uuid"))
 
 
 @retried

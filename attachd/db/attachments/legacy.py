@@ -7,7 +7,7 @@ transaction under the volume's lock; used by the handlers of api/legacy and the 
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, Final, NamedTuple, TypedDict
 
 import sqlalchemy as sa
 
@@ -30,6 +30,9 @@ from attachd.db.row_types import AttachmentRow, LockedVolumeRow
 from attachd.states import AttachmentKind, AttachmentState, Event
 
 _ATTACHMENTS = models.attachments
+
+_NO_HOST_ATTACHED: Final = frozenset({"available", "reserved"})
+"""Status of a volume that no host uses, or begins to use."""
 
 
 class AttachRequest(TypedDict):
@@ -113,14 +116,21 @@ def release(volume_id: str, hold_ids: Collection[str]) -> None:
 
 
 @retried
-def begin_detaching(volume_id: str) -> None:
+def begin_detaching(volume_id: str, *, by_service: bool = False) -> None:
     """Count one more attachment of a volume that is about to be detached.
 
+    Compute calls it for what it believes to be attached.  Where that was deleted without it (by
+    recovery, a fence, or an administrator), nothing is counted, and Compute goes on to delete the
+    attachment and its own row.
+
+    :param by_service: whether a service calls it
     :raises InvalidVolume: it has none that is not counted already
     """
     with session.writer() as connection:
         volume, held = attachment_rows.lock_with_rows(connection, volume_id)
         if volume["status"] != "in-use":
+            if by_service and _has_nothing_to_count(volume, held):
+                return
             raise exception.InvalidVolume(
                 reason=f"Volume {volume_id} must be in-use to begin detaching, but its status is "
                 f"{volume['status']}."
@@ -128,6 +138,14 @@ def begin_detaching(volume_id: str) -> None:
         attachment_rows.update_volume(
             connection, volume, held, {"pending_detaches": volume["pending_detaches"] + 1}
         )
+
+
+def _has_nothing_to_count(volume: LockedVolumeRow, rows: Sequence[AttachmentRow]) -> bool:
+    """Return whether no host is attached, or one that was to be detached could not be."""
+    has_failed = any(
+        row["state"] == AttachmentState.DISCONNECT_FAILED for row in attachment_rows.visible(rows)
+    )
+    return has_failed or volume["status"] in _NO_HOST_ATTACHED
 
 
 @retried

@@ -187,7 +187,7 @@ class ExpiryTest(unittest.TestCase):
         self.addCleanup(timeutils.clear_time_override)
 
     def _seconds(self, requested):
-        moment = lifecycle.expiry_time(requested)
+        moment = lifecycle.expiry_time(mock.Mock(by_service=False), requested)
         return None if moment is None else (moment - self.now).total_seconds()
 
     def test_expiry_time_without_limit_is_none(self):
