@@ -28,6 +28,7 @@ EVENTS_MICROVERSION: Final = "2.51"
 """The first one that has the event volume-extended."""
 
 OK: Final = 200
+ACCEPTED: Final = 202
 MULTI_STATUS: Final = 207
 BAD_REQUEST: Final = 400
 UNAUTHORIZED: Final = 401
@@ -35,6 +36,9 @@ FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
 NOT_ACCEPTABLE: Final = 406
 UNPROCESSABLE: Final = 422
+
+_SHOWN_BYTES: Final = 500
+"""How much of a refusal of Compute is shown."""
 
 _GROUP: Final = "nova"
 _SERVICE: Final = "compute"
@@ -183,7 +187,10 @@ def load_credentials() -> Any:
 
 
 class ComputeReader:
-    """Reads the servers of all projects, within [nova]audit_requests and audit_timeout."""
+    """Reads the servers of all projects, within [nova]audit_requests and audit_timeout.
+
+    One request changes something: :meth:`detach`, for a repair.
+    """
 
     def __init__(self, plugin: Any) -> None:
         self._adapter = connect(plugin)
@@ -235,6 +242,22 @@ class ComputeReader:
             VolumeAttachment(_field(item, "attachment_id"), _field(item, "volumeId"))
             for item in _field(body, "volumeAttachments")
         ]
+
+    def detach(self, server_id: str, volume_id: str) -> None:
+        """Have Compute detach a volume from a server, which it does after its answer.
+
+        :raises Failure: it refuses to, or that cannot be determined
+        """
+        self._count()
+        path = f"/servers/{_quoted(server_id)}/os-volume_attachments/{_quoted(volume_id)}"
+        try:
+            answer = self._adapter.delete(path, raise_exc=False, redirect=False)
+        except (auth_exceptions.ClientException, OSError) as error:
+            raise Failure(f"Compute cannot be asked: {error}", is_final=False) from error
+        if answer.status_code != ACCEPTED:
+            text = answer.content[:_SHOWN_BYTES].decode(errors="replace")
+            reason = f"Compute answers DELETE {path} with status {answer.status_code}: {text}"
+            raise Failure(reason, is_final=False)
 
     def _get(self, path: str) -> Any:
         body = self._find(path)

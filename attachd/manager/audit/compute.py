@@ -6,8 +6,9 @@ is then read twice, with its attachments and their rows, and a difference counts
 there both times, for an attachment that has not changed meanwhile.  While Compute builds, migrates
 or resizes a server, its attachments are not compared.
 
-One repair is safe: to delete the attachments of servers that Compute does not have any more.  A
-repair never deletes an attachment that Compute lists.
+Two repairs are safe: to delete the attachments of servers that Compute does not have any more, and
+to have Compute detach a volume whose attachment was deleted without it, as events say.  A repair
+never deletes an attachment that Compute lists.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from attachd import exception, host_identity
 from attachd.compute import ComputeReader, Failure, Server, VolumeAttachment
 from attachd.conf import CONF
 from attachd.db import audit, models
+from attachd.db.attachments import events
 from attachd.db.audit import ServerAttachmentRow
 from attachd.db.row_types import AttachmentVersion
 from attachd.manager import detach
@@ -54,12 +56,14 @@ class _Suspicion(NamedTuple):
     """A possible difference; it is confirmed by an equal one.
 
     :ivar version: None: attachd has no such attachment
+    :ivar listed_id: that of an attachment that only Compute has
     """
 
     server_id: str
     volume_id: str
     finding: Finding
     version: _Version | None
+    listed_id: str | None = None
 
 
 class _Comparison:
@@ -167,10 +171,12 @@ def compare(
     suspects = comparison.list_suspects(is_thorough=is_thorough)
     by_host = {backend.host: backend for backend in backends}
     for suspicion in comparison.confirm(suspects):
-        outcome = ""
-        if by_host and suspicion.version and MEANINGS[suspicion.finding[0]].safe:
-            outcome = _repair(suspicion.version, by_host, is_ours=comparison.is_ours())
         kind, text = suspicion.finding
+        outcome = ""
+        if by_host and suspicion.version and MEANINGS[kind].safe:
+            outcome = _repair(suspicion.version, by_host, is_ours=comparison.is_ours())
+        elif by_host and kind is Kind.UNKNOWN_ATTACHMENT and suspicion.listed_id:
+            outcome = _detach_in_compute(reader, suspicion, suspicion.listed_id)
         comparison.result.differences.append(
             Difference(kind, NAME, suspicion.volume_id, text, MEANINGS[kind].action, outcome)
         )
@@ -237,7 +243,7 @@ def _find_unknown(
             missing = "volume" if audit.find_volume(volume_id) is None else "attachment"
             text = f"Compute lists {name} of server {server_id}: there is no such {missing}."
             finding = Kind.UNKNOWN_ATTACHMENT, text
-            yield _Suspicion(server_id, volume_id, finding, None)
+            yield _Suspicion(server_id, volume_id, finding, None, attachment_id)
         elif row["instance_uuid"] != server_id:
             owner = f"server {row['instance_uuid']}" if row["instance_uuid"] else "no server"
             text = f"{_subject(row)} of {owner}: Compute lists it of server {server_id}."
@@ -281,6 +287,23 @@ def _repair(version: _Version, backends: Mapping[str, Backend], *, is_ours: bool
         return REPAIRED
     except exception.AttachdError as error:
         return str(error)
+    return REPAIRED
+
+
+def _detach_in_compute(reader: ComputeReader, suspicion: _Suspicion, attachment_id: str) -> str:
+    """Have Compute detach a volume whose attachment was deleted; return REPAIRED, or why not.
+
+    :returns: "": nothing says that this deployment had this attachment of this server
+    """
+    deleted = events.find_deleted(attachment_id)
+    if deleted is None:
+        return ""
+    if (deleted.volume_id, deleted.instance_uuid) != (suspicion.volume_id, suspicion.server_id):
+        return ""
+    try:
+        reader.detach(suspicion.server_id, suspicion.volume_id)
+    except Failure as failure:
+        return f"Kept: {failure}"
     return REPAIRED
 
 

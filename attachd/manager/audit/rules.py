@@ -158,13 +158,16 @@ MEANINGS: Mapping[Kind, Meaning] = MappingProxyType(
             kept="the host may use the volume, which Compute may be about to list.",
         ),
         Kind.UNKNOWN_ATTACHMENT: Meaning(
-            "The attachment was deleted without Compute, or the database is restored from a "
-            "backup, or Compute uses another block storage service.",
-            "The server may write to a volume that attachd takes for free: stop the server before "
-            "the volume is attached elsewhere. nova-manage volume_attachment refresh gives it a "
-            "new attachment.",
+            "The attachment was deleted without Compute (by recovery after a failed detach, a "
+            "fence, or by force), or the database is restored from a backup, or Compute uses "
+            "another block storage service.",
+            "If attachd has deleted it, detach the volume from the server through Compute, as a "
+            "repair does. Else the server may write to a volume that attachd takes for free: stop "
+            "the server before the volume is attached elsewhere. nova-manage volume_attachment "
+            "refresh gives it a new attachment.",
             safe=False,
-            kept="only Compute can give the server a new attachment.",
+            kept="no event says that attachd has deleted it, and only Compute can give the server "
+            "a new attachment.",
         ),
         Kind.WRONG_SERVER: Meaning(
             "One of both databases was changed by hand, or is restored from a backup.",

@@ -6,6 +6,7 @@ from unittest import mock
 
 from attachd import compute as compute_api
 from attachd.db import models
+from attachd.manager import detach
 from attachd.manager.audit import compute
 from attachd.manager.audit.rules import REPAIRED, Kind
 from attachd.tests.fixtures import backends, conf_fixture, db_rows, fake_nova
@@ -363,3 +364,39 @@ class RepairTest(ComputeCase):
         self.assertIn("The backend failed", outcome)
         state = db_rows.get_attachment(self.row["id"])["state"]
         self.assertEqual("disconnect_failed", state)
+
+
+class DetachInComputeTest(ComputeCase):
+    """Compute lists an attachment that attachd has deleted, of the only server with a volume."""
+
+    def setUp(self):
+        super().setUp()
+        detach.detach(self.backend, self.own["id"], self.volume)
+
+    def repair(self):
+        (difference,) = self.result(self.backend).differences
+        self.assertEqual(Kind.UNKNOWN_ATTACHMENT, difference.kind)
+        return difference.outcome
+
+    def test_repair_has_compute_detach_the_volume(self):
+        self.assertEqual(REPAIRED, self.repair())
+        self.assertEqual(f"/{SERVER}/os-volume_attachments/{self.volume}", self.paths()[-1])
+        self.assertEqual([], self.found(is_thorough=True))
+
+    def test_compare_without_repair_asks_compute_for_nothing(self):
+        self.assertEqual([(Kind.UNKNOWN_ATTACHMENT, self.volume)], self.found())
+        self.assertEqual([(Kind.UNKNOWN_ATTACHMENT, self.volume)], self.found())
+
+    def test_refusal_of_compute_is_the_outcome(self):
+        path = f"/os-volume_attachments/{self.volume}"
+        self.nova.respond_to(path, 403, b'{"forbidden": {"message": "Policy does not allow"}}')
+        self.assertRegex(self.repair(), "Kept: Compute answers DELETE .* 403: .*Policy does not")
+
+    def test_attachment_of_another_server_or_volume_is_kept(self):
+        self.nova.remove_server(SERVER)
+        other = db_rows.add_volume()["id"]
+        for server, volume in ((OTHER, self.volume), (SERVER, other)):
+            with self.subTest(server=server):
+                self.nova.add_attachment(server, volume, self.own["id"])
+                self.assertIn("Kept: no event says", self.repair())
+                self.nova.remove_server(server)
