@@ -94,6 +94,10 @@ class NoValidBackend(BadRequest):
     msg_fmt = "No backend can serve this volume: %(reason)s"
 
 
+class CapabilityMissing(NoValidBackend):
+    """No backend that is up has the capabilities that the type of the volume asks for."""
+
+
 class AbilityMissing(BadRequest):
     """The driver of the backend cannot do this at all."""
 

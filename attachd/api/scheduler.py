@@ -384,7 +384,7 @@ def _filter_capabilities(
         }
         if states:
             reason += f" A backend that has it is {' or '.join(sorted(states))}."
-        raise exception.NoValidBackend(reason=reason)
+        raise exception.CapabilityMissing(reason=reason)
     return suitable
 
 

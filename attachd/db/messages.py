@@ -28,6 +28,7 @@ VOLUME: Final = "VOLUME"
 """The only resource type of messages."""
 ERROR: Final = "ERROR"
 
+SCHEDULE: Final = "001"
 CONNECT: Final = "004"
 UNMANAGE: Final = "006"
 EXTEND: Final = "007"
@@ -39,6 +40,7 @@ MANAGE: Final = "104"
 
 ACTIONS: Final[Mapping[str, str]] = MappingProxyType(
     {
+        SCHEDULE: "schedule allocate volume",
         CONNECT: "update attachment",
         EXTEND: "extend volume",
         CREATE: "create volume at its backend",
@@ -53,6 +55,7 @@ ACTIONS: Final[Mapping[str, str]] = MappingProxyType(
 
 UNKNOWN: Final = "001"
 BACKEND_DOWN: Final = "002"
+NO_BACKEND: Final = "003"
 NOT_EXTENDED: Final = "010"
 NOT_NOTIFIED: Final = "011"
 NOT_CREATED: Final = "012"
@@ -68,6 +71,10 @@ DETAILS: Final[Mapping[str, str]] = MappingProxyType(
     {
         UNKNOWN: "An unknown error occurred.",
         BACKEND_DOWN: "The backend of the volume is down. Try again later.",
+        NO_BACKEND: (
+            "No backend that is up has the capabilities that the type of the volume asks for. "
+            "Delete it, and choose another type."
+        ),
         NOT_EXTENDED: (
             "The backend could not extend the volume. Have an administrator reset its status, "
             "then extend it again."

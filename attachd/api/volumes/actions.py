@@ -89,6 +89,11 @@ def reset_status(
                 value=claim,
                 reason=f"It can be reset to {', '.join(sorted(_ALLOWED_VALUES[field]))}.",
             )
+    if volume.host is None and claims.get("status", "error") != "error":
+        raise exception.InvalidVolume(
+            reason=f"Volume {volume.id} has no backend, because none has what its type asks for: "
+            "delete it."
+        )
     if volume.host and (claims.get("status") in _STATUSES_OF_HOSTS or "attach_status" in claims):
         if by_force:
             LOG.warning(

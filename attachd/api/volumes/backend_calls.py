@@ -11,8 +11,10 @@ from typing import Any
 
 from attachd import exception
 from attachd.api import idempotency, scheduler
+from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.db import quotas
+from attachd.db import messages, quotas
+from attachd.db.volumes import volume_store
 from attachd.objects import Volume
 from attachd.rpc import manager_api
 from attachd.states import Event, VolumeState
@@ -25,6 +27,7 @@ def create(ctx: RequestContext, values: Mapping[str, Any]) -> Volume:
     :raises Unavailable: the message could not be sent; the volume is in error
     """
     volume = Volume.create(ctx, values)
+    _report_no_backend(ctx, volume)
     is_new = volume.state == VolumeState.CREATING
     try:
         _request_new(ctx, volume)
@@ -53,8 +56,17 @@ def create_once(
     if volume is None:
         volume = Volume.create(ctx, values(), claim)
         claim.held = True
+        _report_no_backend(ctx, volume)
     _request_new(ctx, volume)
     return volume
+
+
+def _report_no_backend(ctx: RequestContext, volume: Volume) -> None:
+    """Store a message to the user of a volume that no backend can serve."""
+    if volume.host is None:
+        place = (volume.id, volume.project_id)
+        news = messages.NewMessage(*place, messages.SCHEDULE, messages.NO_BACKEND, ctx.request_id)
+        messages.try_create(news, CONF.manager.message_ttl)
 
 
 def _request_new(ctx: RequestContext, volume: Volume) -> None:
@@ -82,6 +94,9 @@ def delete(ctx: RequestContext, volume: Volume) -> None:
     scheduler.check_not_frozen(volume.host)
     if volume.state == VolumeState.ERROR_MANAGING:
         unmanage(ctx, volume)  # It has no data of its own.
+        return
+    if volume.host is None:
+        volume_store.delete_without_backend(volume.id)
         return
     volume.fire(Event.DELETE)
     try:

@@ -19,6 +19,7 @@ from attachd.db.row_types import VolumeTypeRow
 from attachd.db.types import type_store
 from attachd.db.volumes import clone_source
 from attachd.objects import Volume
+from attachd.states import VolumeState
 
 CreateRequest = Mapping[str, Any]
 
@@ -46,7 +47,7 @@ def build(ctx: RequestContext, requested: CreateRequest) -> dict[str, Any]:
     with backend_calls.quota_error_first(
         str(ctx.project_id), quotas.deltas_of_create(type_id, size)
     ):
-        place = select_destination(source, size, specs, zone)
+        place = _select_or_fail(ctx, source, size, specs, zone)
     return {
         **name_and_description(requested),
         "project_id": ctx.project_id,
@@ -59,9 +60,31 @@ def build(ctx: RequestContext, requested: CreateRequest) -> dict[str, Any]:
         "volume_type_name": volume_type["name"] if volume_type else None,
         "type_specs": specs,
         "metadata": requested.get("metadata") or {},
-        "host": place.host,
-        "availability_zone": place.availability_zone,
+        **place,
     }
+
+
+def _select_or_fail(
+    ctx: RequestContext,
+    source: Volume | None,
+    size_gib: int,
+    specs: Mapping[str, str | None],
+    zone: str | None,
+) -> dict[str, Any]:
+    """Return the columns of the destination; or those of a volume in error that has none.
+
+    The Block Storage API makes a volume in error where no backend has what a type asks for.
+    Types that say how volumes are shared, and attachd 1.0, get the refusal at once.
+
+    :raises: as :func:`select_destination`
+    """
+    try:
+        place = select_destination(source, size_gib, specs, zone)
+    except exception.CapabilityMissing as error:
+        if ctx.attachd_version is not None or multiattach.KEYS & specs.keys():
+            raise
+        return {"state": VolumeState.ERROR.value, "error": str(error), "availability_zone": zone}
+    return {"host": place.host, "availability_zone": place.availability_zone}
 
 
 def authorize_sharing(ctx: RequestContext, volume_type: VolumeTypeRow | None) -> bool:

@@ -175,6 +175,19 @@ def _move(
     return row
 
 
+@retried
+def delete_without_backend(volume_id: str) -> None:
+    """Delete a volume that no backend has ever had.
+
+    :raises VolumeNotFound: it does not exist any more
+    :raises InvalidTransition: it is in no state for that
+    """
+    with session.writer() as connection:
+        row = lock(connection, volume_id)
+        for event in (Event.DELETE, Event.DELETED):
+            row = _move(connection, row, event, {})
+
+
 def lock(connection: sa.Connection, volume_id: str) -> VolumeRow:
     """Lock a volume's row until this transaction ends, and return it.
 

@@ -37,6 +37,7 @@ CODES = {
     "AttachdError": 500,
     "BackendFrozen": 400,
     "BadRequest": 400,
+    "CapabilityMissing": 400,
     "InvalidInput": 400,
     "NoValidBackend": 400,
     "InvalidVolume": 400,

@@ -38,10 +38,11 @@ class ResetStatusTest(api_context.ApiContextCase):
             self.reset(volume, attach_status="detached")
         self.assertEqual("maintenance", db_rows.get_volume(volume["id"])["status"])
 
-    def test_reset_status_of_volume_without_backend_asks_none(self):
-        self.assertEqual(
-            "available", self.reset(db_rows.add_volume("error", host=None), status="available")
-        )
+    def test_volume_without_backend_stays_in_error(self):
+        volume = db_rows.add_volume("error", host=None)
+        with self.assertRaisesRegex(exception.InvalidVolume, "has no backend"):
+            self.reset(volume, status="available")
+        self.assertEqual("error", self.reset(volume, status="error"))
         self.compare_exports.assert_not_called()
 
     def test_reset_status_sets_status(self):
