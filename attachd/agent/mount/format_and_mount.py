@@ -50,7 +50,14 @@ def _mount(journal: Journal, entry: Entry, device: str, progress: Progress, mode
         )
         entry = journal.write(entry, step=Step.MOUNTING, made_directories=tuple(made))
         progress(f"Mounting {device} at {mountpoint}")
-        mounts.mount(device, mountpoint, mode=mode, rules=entry.mount_rules)
+        same_volume = [
+            other.device.path
+            for other in journal.list_for_volume(entry.volume_id)
+            if other.device is not None and (other.id != entry.id or _shared_folder(entry))
+        ]
+        mounts.mount(
+            device, mountpoint, mode=mode, rules=entry.mount_rules, same_volume=same_volume
+        )
     return entry
 
 

@@ -4,18 +4,17 @@
 Nothing is forced: what is in use stays mounted, and the error names the users.
 """
 
-from collections.abc import Sequence
-import logging
+from collections.abc import Collection, Sequence
+import functools
 import os
 from pathlib import Path
 
 from attachd import exception
-from attachd.agent.mount import mount_rules, open_handles, probe
+from attachd.agent.mount import copies, mount_rules, open_handles, probe
 from attachd.agent.mount.mount_rules import MountRules
 from attachd.linux import block_device, commands, device_nodes, loops, mountinfo
+from attachd.linux.commands import CommandResult
 from attachd.linux.mountinfo import Mount
-
-LOG = logging.getLogger(__name__)
 
 TOOLS = ("blkid", "mount", "umount")
 """The commands that mount() and unmount() run."""
@@ -49,28 +48,11 @@ FLUSH_TIMEOUT = _TIMEOUT = 600.0
 _NETWORK = "_netdev"
 """Lets a host that shuts down unmount it before it leaves the network."""
 
-# A journal is replayed by writing to the device, which a reader may not do, and must not do while
-# another host writes.
-_WITHOUT_JOURNAL = {
-    "btrfs": "rescue=nologreplay",
-    "ext3": "noload",
-    "ext4": "noload",
-    "xfs": "norecovery,nouuid",
-}
-_KERNEL_HINT = "The kernel's messages (dmesg) may have the reason."
-_WITHOUT_JOURNAL_HINT = (
-    "The device is only to be read, so the journal of its file system could not be replayed, and "
-    "without that it is not whole. Have a host that may write mount and unmount it once, then "
-    "repeat the command."
-)
-# struct ext4_super_block
-_EXT_SUPERBLOCK = 1024
 _EXT_TYPES = frozenset({"ext2", "ext3", "ext4"})
-_EXT_COMPATIBLE = slice(0x5C, 0x60)
+# Offsets on the device and lengths, in struct ext4_super_block.
+_EXT_COMPATIBLE = (1024 + 0x5C, 4)
 _EXT_HAS_JOURNAL = 0x4
-_EXT_INCOMPATIBLE = slice(0x60, 0x64)
-_EXT_RECOVER = 0x4
-_EXT_JOURNAL_INODE = slice(0xE0, 0xE4)
+_EXT_JOURNAL_INODE = (1024 + 0xE0, 4)
 
 
 def missing_tools(tools: Sequence[str]) -> list[str]:
@@ -80,24 +62,29 @@ def missing_tools(tools: Sequence[str]) -> list[str]:
 
 
 def mount(
-    device: str, mountpoint: str, *, mode: str, rules: MountRules = mount_rules.DEFAULTS
+    device: str,
+    mountpoint: str,
+    *,
+    mode: str,
+    rules: MountRules = mount_rules.DEFAULTS,
+    same_volume: Collection[str] = (),
 ) -> None:
     """Mount a device at a directory, which is made if it is missing; success if it is mounted.
 
+    The copy of a volume is mounted beside its original, whose UUID it has.
+
     :param mountpoint: an absolute path
-    :param mode: "ro" writes nothing to the device, not even what its journal contains: data that
-        was not yet in place when the file system was last used is missing or incomplete
+    :param mode: "ro" writes nothing to the device, not even what its journal contains: a file
+        system that needs that is refused, unless the rules have it mounted without its journal
     :param rules: what the mount permits; one that is there already stays as it is
+    :param same_volume: other devices of this host with the same data, which are no copies
     :raises HostError: it cannot be mounted there; at most the directory was made
     """
     if not Path(mountpoint).is_absolute():
         raise exception.HostError(reason=f"{mountpoint} is no absolute path of a directory.")
     if _is_mounted_as(device, mountpoint, mode):
         return
-    fs_type = _mountable_type(device)
-    rules.check_type(fs_type, device)
-    if fs_type in _EXT_TYPES and not rules.names_journal:
-        _check_own_journal(device)
+    fs_type = _permitted_type(device, rules)
     if not _is_empty_directory(mountpoint):
         # Another process may have mounted the same device meanwhile.
         if _is_mounted_as(device, mountpoint, mode):
@@ -106,16 +93,52 @@ def mount(
             reason=f"{mountpoint} is not empty, and what is in it could not be seen while "
             "something is mounted there. Choose another directory."
         )
-    without_journal = mode == "ro" and _has_to_skip_journal(device, fs_type)
-    options = _mount_options(fs_type, mode, rules, without_journal=without_journal)
-    result = commands.execute(
-        ["mount", *options, "-t", fs_type, "--", device, os.path.realpath(mountpoint)], _TIMEOUT
-    )
+    result = _mount_once(device, mountpoint, fs_type, mode, rules, same_volume)
     # Also after a failure: the mount command of a killed process may have been faster.
     if not _is_mounted_as(device, mountpoint, mode):
-        what = f"{device} cannot be mounted at {mountpoint} ({' '.join(options)}): {result.stderr}"
-        hint = _WITHOUT_JOURNAL_HINT if without_journal else _KERNEL_HINT
-        raise exception.HostError(reason=f"{what} {hint}")
+        raise _not_mounted(device, mountpoint, fs_type, mode, result)
+
+
+def _mount_once(
+    device: str,
+    mountpoint: str,
+    fs_type: str,
+    mode: str,
+    rules: MountRules,
+    same_volume: Collection[str],
+) -> CommandResult:
+    """Mount a device; returns the result of the command that the kernel had a reason to refuse."""
+    copies.check_unique(device, fs_type)
+    run = functools.partial(_run_mount, device, mountpoint, fs_type)
+    if mode == "ro":
+        copies.check_clean(device, fs_type, rules)
+        uuid_option = [copies.NO_UUID] if fs_type == "xfs" else []
+        result = run(["--read-only", "-o", _join_options(fs_type, rules, *uuid_option)])
+    else:
+        # With --rw, mount does not fall back to read-only where writing is refused.
+        result = run(["--rw", "-o", _join_options(fs_type, rules)])
+        if result.exit_code and fs_type == "xfs":
+            copies.check_no_other_path(device, same_volume)
+            run(["--rw", "-o", _join_options(fs_type, rules, copies.NO_UUID)])
+    return result
+
+
+def _not_mounted(
+    device: str, mountpoint: str, fs_type: str, mode: str, result: CommandResult
+) -> exception.HostError:
+    if mode == "ro" and copies.is_refused_as_unclean(fs_type, result):
+        return copies.unclean_error(device, fs_type)
+    return exception.HostError(
+        reason=f"{device} cannot be mounted at {mountpoint}: {result.stderr} The kernel's "
+        "messages (dmesg) may have the reason."
+    )
+
+
+def _run_mount(
+    device: str, mountpoint: str, fs_type: str, options: Sequence[str]
+) -> CommandResult:
+    line = ["mount", *options, "-t", fs_type, "--", device, os.path.realpath(mountpoint)]
+    return commands.execute(line, _TIMEOUT)
 
 
 def list_missing_directories(mountpoint: str) -> list[str]:
@@ -230,6 +253,15 @@ def _is_of(current: Mount, device: str) -> bool:
     return any(current.is_of_device(number) for number in numbers)
 
 
+def _permitted_type(device: str, rules: MountRules) -> str:
+    """Return the file system type of a device, which the rules permit; raises HostError."""
+    fs_type = _mountable_type(device)
+    rules.check_type(fs_type, device)
+    if fs_type in _EXT_TYPES and not rules.names_journal:
+        _check_own_journal(device)
+    return fs_type
+
+
 def _mountable_type(device: str) -> str:
     """Return the file system type of a device; raises HostError if there is none."""
     contents = probe.detect(device)
@@ -240,7 +272,7 @@ def _mountable_type(device: str) -> str:
     if contents.filesystem is None:
         raise exception.HostError(
             reason=f"{device} carries {contents.name}, which cannot be mounted. Attach it without "
-            "a mountpoint, and use what is on it by its own means."
+            f"a mountpoint, and use what is on it by its own means.{copies.advice(contents)}"
         )
     return contents.filesystem
 
@@ -267,27 +299,8 @@ def _is_empty_directory(path: str) -> bool:
         ) from error
 
 
-def _mount_options(
-    fs_type: str, mode: str, rules: MountRules, *, without_journal: bool
-) -> list[str]:
-    # With --rw, mount does not fall back to read-only where writing is refused.
-    access = "--read-only" if mode == "ro" else "--rw"
-    skipping = [_WITHOUT_JOURNAL[fs_type]] if without_journal else []
-    return [access, "-o", ",".join([_NETWORK, *skipping, rules.options_for(fs_type)])]
-
-
-def _has_to_skip_journal(device: str, fs_type: str) -> bool:
-    if fs_type not in _WITHOUT_JOURNAL:
-        return False
-    if fs_type in {"ext3", "ext4"} and not _needs_recovery(device):
-        return False
-    LOG.info("%s is mounted without its journal, which may not be empty", device)
-    return True
-
-
-def _needs_recovery(device: str) -> bool:
-    """Return whether the journal of an ext3 or ext4 file system has to be replayed."""
-    return bool(_read_ext(device, _EXT_INCOMPATIBLE) & _EXT_RECOVER)
+def _join_options(fs_type: str, rules: MountRules, *more: str) -> str:
+    return ",".join([_NETWORK, *more, rules.options_for(fs_type)])
 
 
 def _check_own_journal(device: str) -> None:
@@ -298,20 +311,10 @@ def _check_own_journal(device: str) -> None:
 
     Source: the kernel's ext4_load_journal().
     """
-    has_journal = _read_ext(device, _EXT_COMPATIBLE) & _EXT_HAS_JOURNAL
-    if has_journal and not _read_ext(device, _EXT_JOURNAL_INODE):
+    has_journal = copies.read_number(device, *_EXT_COMPATIBLE) & _EXT_HAS_JOURNAL
+    if has_journal and not copies.read_number(device, *_EXT_JOURNAL_INODE):
         raise exception.HostError(
             reason=f"The file system on {device} has its journal on another device, which the "
             "content of the volume names: it is not mounted. If that device is right, name it "
             "by the mount option journal_path."
         )
-
-
-def _read_ext(device: str, field: slice) -> int:
-    """Return a number of the superblock of an ext file system; raises HostError."""
-    try:
-        with Path(device).open("rb") as file:
-            file.seek(_EXT_SUPERBLOCK)
-            return int.from_bytes(file.read(1024)[field], "little")
-    except OSError as error:
-        raise exception.HostError(reason=f"{device} cannot be read: {error.strerror}.") from error

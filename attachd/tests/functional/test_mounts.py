@@ -235,27 +235,29 @@ class MountTest(LoopDeviceCase):
 class DirtyTest(LoopDeviceCase):
     """A file system whose journal must be replayed, by a writer only."""
 
-    def test_mount_read_only_of_dirty_file_system_skips_the_journal(self):
-        for kind, size in (("ext4", 16 * MIB), ("xfs", 300 * MIB)):
-            copy, folder = self.dirty(kind, size), self.place(f"{kind} copy")
-            device = self.device(0, "--read-only", content=copy)
-            before = self.file_of(device).read_bytes()
-            mounts.mount(device, folder, mode="ro")
-            self.assertTrue(Path(folder).is_dir())
-            mounts.unmount(folder)
-            self.assertEqual(before, self.file_of(device).read_bytes())
-            with self.assertRaisesRegex(exception.HostError, f"{device} cannot be mounted"):
-                mounts.mount(device, folder, mode="rw")
+    def test_mount_read_only_of_dirty_file_system_without_its_journal_writes_nothing(self):
+        for kind, size, option in (
+            ("ext4", 16 * MIB, "noload"),
+            ("xfs", 300 * MIB, "norecovery"),
+        ):
+            for flags in (["--read-only"], []):
+                with self.subTest(f"{kind} {flags}"):
+                    copy, folder = self.dirty(kind, size), self.place(f"{kind} copy")
+                    device = self.device(0, *flags, content=copy)
+                    self.run_tool("sync", device)
+                    before = self.file_of(device).read_bytes()
+                    rules = MountRules((), option)
+                    mounts.mount(device, folder, mode="ro", rules=rules)
+                    self.assertTrue(Path(folder).is_dir())
+                    mounts.unmount(folder)
+                    mounts.unmount(f"{self.folder / kind}")
+                    self.run_tool("sync", device)
+                    self.assertEqual(before, self.file_of(device).read_bytes())
 
-    def test_mount_read_only_of_dirty_writable_device_writes_nothing(self):
-        for kind, size in (("ext4", 16 * MIB), ("xfs", 300 * MIB)):
-            device, folder = self.device(0, content=self.dirty(kind, size)), self.place("copy")
-            self.run_tool("sync", device)
-            before = self.file_of(device).read_bytes()
-            mounts.mount(device, folder, mode="ro")
-            mounts.unmount(folder)
-            self.run_tool("sync", device)
-            self.assertEqual(before, self.file_of(device).read_bytes(), kind)
+    def test_mount_writable_of_dirty_read_only_device_is_refused(self):
+        device = self.device(0, "--read-only", content=self.dirty("ext4", 16 * MIB))
+        with self.assertRaisesRegex(exception.HostError, f"{device} cannot be mounted"):
+            mounts.mount(device, self.place("copy"), mode="rw")
 
     def test_mount_writable_of_dirty_file_system_replays_the_journal(self):
         device, folder = self.device(0, content=self.dirty("ext4", 16 * MIB)), self.place("copy")
