@@ -22,6 +22,7 @@ import uuid
 
 from attachd import exception
 from attachd.agent.connectors.base import Device, Options
+from attachd.agent.mount.filesystem_state import FilesystemState
 from attachd.agent.mount.mount_rules import DEFAULTS, MountRules
 
 DEFAULT_STATE_PATH = Path("/var/lib/attachd/host")
@@ -71,6 +72,8 @@ class Entry:
     :ivar mount_rules: what its mount permits
     :ivar formatting: the type of the file system that is being made on the device, which was
         found to be empty; what is there is incomplete.  None: none is being made
+    :ivar grow_fs: whether its file system grows with the volume, for commands
+    :ivar filesystem: its size when it was read last; None: it was not read yet
     :ivar restoring: it was attached, and is being connected again
     :ivar cloud: the service that it belongs to: the endpoint's URL, for commands with several
     :ivar error: why the last step failed; None: it succeeded, or is in progress
@@ -94,6 +97,8 @@ class Entry:
     assume_empty: bool = False
     mount_rules: MountRules = DEFAULTS
     formatting: str | None = None
+    grow_fs: bool = False
+    filesystem: FilesystemState | None = None
     restoring: bool = False
     cloud: str | None = None
     error: str | None = None
@@ -225,6 +230,7 @@ def _read(path: Path) -> Entry | None:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         device = values["device"] and Device(**values["device"])
+        state = values.get("filesystem")
         enums = {"owner": Owner(values["owner"]), "step": Step(values["step"])}
         return Entry(
             **{
@@ -232,6 +238,7 @@ def _read(path: Path) -> Entry | None:
                 **enums,
                 "device": device,
                 "options": Options(**values["options"]),
+                "filesystem": state and FilesystemState(**state),
                 "mount_rules": _read_rules(values.get("mount_rules") or {}),
                 "device_numbers": tuple(values.get("device_numbers", ())),
                 "made_directories": tuple(values.get("made_directories", ())),

@@ -50,6 +50,12 @@ def do_local_attach(client: Any, args: argparse.Namespace) -> None:
     shell_utils.print_dict(local.attach(cloud(client), args))
 
 
+@_takes(options.GROW)
+def do_local_grow(client: Any, args: argparse.Namespace) -> None:
+    """Lets the device of a volume of this host have the size of the volume."""
+    shell_utils.print_dict(local.grow(cloud(client), args))
+
+
 @_takes(options.DETACH)
 def do_local_detach(client: Any, args: argparse.Namespace) -> None:
     """Detaches a volume from this host."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands for this host: attach, detach, list, restore and connector.
+"""Commands for this host: attach, grow, detach, list, restore and connector.
 
 ``attachd`` and ``openstack`` run them as they are; cinder.py uses their functions.
 """
@@ -37,6 +37,7 @@ COLUMNS: Final = {
     "Step": "step",
     "Present": "present",
     "Status": "status",
+    "Growth": "growth",
     "Error": "error",
 }
 """Columns of a list of this host's attachments, and their fields."""
@@ -51,8 +52,13 @@ _STRAYS: Final = {
 }
 _WATCH_INTERVAL: Final = 2.0
 """Seconds between two checks of local-list --watch."""
-OWNER: Final = {"Owner": "owner"}
-"""Additional column with --long."""
+DETAILS: Final = {
+    "Owner": "owner",
+    "Size": "size_bytes",
+    "File System": "filesystem",
+    "File System Size": "filesystem_bytes",
+}
+"""Additional columns with --long."""
 
 
 def get_connector(cloud: connection.Connection, parsed: argparse.Namespace) -> dict[str, Any]:
@@ -78,9 +84,23 @@ def attach(cloud: connection.Connection, parsed: argparse.Namespace) -> dict[str
             mkfs=parsed.mkfs,
             assume_empty=parsed.assume_empty,
             mount_rules=MountRules(tuple(parsed.allow_filesystem), parsed.mount_options),
+            grow_fs=parsed.grow_fs,
             options=_connecting(parsed),
         )
     return _values(attached)
+
+
+def grow(cloud: connection.Connection, parsed: argparse.Namespace) -> dict[str, Any]:
+    """Let a volume of this host have its present size.
+
+    :param parsed: options of options.GROW
+    """
+    with Progress(sys.stderr) as progress:
+        return _values(
+            client(cloud, parsed, progress).grow(
+                parsed.volume, attachment_id=parsed.attachment_id, grow_fs=parsed.grow_fs
+            )
+        )
 
 
 def detach(cloud: connection.Connection, parsed: argparse.Namespace) -> None:
@@ -207,9 +227,8 @@ class LocalAttach(ShowOne):
             self.refuse("argument --mkfs: not allowed with --mode ro")
         if parsed_args.assume_empty and parsed_args.mkfs is None:
             self.refuse("argument --assume-empty: only with --mkfs")
-        if (parsed_args.allow_filesystem or parsed_args.mount_options) and (
-            parsed_args.mountpoint is None
-        ):
+        given = parsed_args.allow_filesystem or parsed_args.mount_options or parsed_args.grow_fs
+        if given and parsed_args.mountpoint is None:
             self.refuse("argument --mountpoint: missing, for the options of a mount")
         return formatting.shown(attach(self.connection, parsed_args))
 
@@ -227,11 +246,26 @@ class LocalDetach(Command):
         detach(self.connection, parsed_args)
 
 
+class LocalGrow(ShowOne):
+    """Let the device of a volume of this host have the size of the volume.
+
+    It takes root. The file system grows, too, if local-attach had --grow-fs or --mkfs, or with
+    --grow-fs; it has to be mounted.
+    """
+
+    arguments = options.GROW
+
+    def take_action(self, parsed_args: argparse.Namespace) -> formatting.Shown:
+        """Let it grow."""
+        return formatting.shown(grow(self.connection, parsed_args))
+
+
 class LocalList(Lister):
     """List what is attached to this host, and interrupted operations.
 
     Step is the last step that was started, Present whether the device is there, and Status the
-    status of the attachment in the service. Errors are below the table.
+    status of the attachment in the service. Growth says how the file system is smaller than its
+    device. Errors are below the table.
     """
 
     arguments = options.LIST
@@ -346,4 +380,4 @@ def listed(found: Iterable[dict[str, Any]], *, long: bool = False) -> formatting
 
     :param long: with all columns
     """
-    return formatting.listed(found, COLUMNS | (OWNER if long else {}))
+    return formatting.listed(found, COLUMNS | (DETAILS if long else {}))

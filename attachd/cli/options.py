@@ -186,6 +186,12 @@ ATTACH = (
         "and dev, since a volume is mounted with nosuid and nodev",
     ),
     option(
+        "--grow-fs",
+        action="store_true",
+        help="let the file system grow with the volume while it is mounted: ext4, xfs and btrfs; "
+        "with --mkfs it does so anyway",
+    ),
+    option(
         "--mode",
         choices=("rw", "ro"),
         default="rw",
@@ -218,6 +224,20 @@ DETACH = (
     ),
     *HOST,
 )
+GROW = (
+    VOLUME,
+    option(
+        "--grow-fs",
+        action="store_true",
+        help="let its file system grow also if local-attach had neither --grow-fs nor --mkfs",
+    ),
+    option(
+        "--attachment-id",
+        metavar="ID",
+        help="which attachment; needed only if the volume is attached here several times",
+    ),
+    *HOST,
+)
 GET_CONNECTOR = (*CONNECTOR, *HOST)
 RESTORE = (
     Option(
@@ -225,7 +245,7 @@ RESTORE = (
         {
             "action": "store_true",
             "help": "go on, and attach again what loses its device, such as by the end of its "
-            "storage daemon, until Ctrl-C",
+            "storage daemon, and let grow what has grown in the service, until Ctrl-C",
         },
     ),
     *HOST,

@@ -17,6 +17,7 @@ from attachd.agent.journal import TEARDOWN_STEPS, Entry, Owner, Step
 from attachd.agent.mount import filesystems, format_and_mount, mount_rules, mounts
 from attachd.agent.mount.mount_rules import MountRules
 from attachd.client.detach import Detacher, command
+from attachd.client.growth import VolumeGrowth
 from attachd.client.service import RemoteAttachment, ReservationRefused, Service, Volume
 
 
@@ -30,6 +31,7 @@ class AttachRequest:
     options: Options = dataclasses.field(default_factory=Options)
     assume_empty: bool = False
     mount_rules: MountRules = mount_rules.DEFAULTS
+    grow_fs: bool = False
 
     @classmethod
     def from_entry(cls, entry: Entry) -> "AttachRequest":
@@ -37,6 +39,7 @@ class AttachRequest:
         return cls(
             *(entry.mode, entry.mountpoint, entry.mkfs, entry.options, entry.assume_empty),
             entry.mount_rules,
+            entry.grow_fs,
         )
 
     def tools(self) -> list[str]:
@@ -47,7 +50,8 @@ class AttachRequest:
     def matches(self, entry: Entry) -> bool:
         """Return whether an entry was created with the same parameters.
 
-        The file system is not compared: it is made only if the volume is empty.
+        The file system is not compared: it is made only if the volume is empty.  Whether it
+        grows may be changed.
         """
         same = (self.mode, self.mountpoint, self.options, self.mount_rules)
         return same == (entry.mode, entry.mountpoint, entry.options, entry.mount_rules)
@@ -68,14 +72,19 @@ class Attacher:
         self._service = service
         self._detaching = detaching
         self._report_progress = report_progress
+        self._growth = VolumeGrowth(host, service, report_progress)
 
     def attach(self, volume: Volume, request: AttachRequest) -> Entry:
-        """Attach a volume, or continue an earlier attempt.
+        """Attach a volume, or continue an earlier attempt, and read the size of its file system.
 
         :raises LocalConflict: it is attached on this host with other parameters
         :raises AttachFailed: the attempt could not be undone completely; after any other error it
             was
         """
+        entry = self._attach(volume, request)
+        return self._growth.update(entry, volume)
+
+    def _attach(self, volume: Volume, request: AttachRequest) -> Entry:
         entry = self._find_earlier(volume, request)
         if entry is None:
             self._check_not_attached(volume)
@@ -98,6 +107,7 @@ class Attacher:
             mkfs=request.mkfs,
             assume_empty=request.assume_empty,
             mount_rules=request.mount_rules,
+            grow_fs=request.grow_fs,
             volume_name=volume.name,
             cloud=self._service.cloud,
         )
@@ -130,6 +140,7 @@ class Attacher:
             self._detaching.resume(entry)
             return None
         if _was_attached(entry):
+            entry = dataclasses.replace(entry, grow_fs=entry.grow_fs or request.grow_fs)
             return _refreshed(entry, remote)
         return _with_mkfs(entry, request)
 
@@ -244,7 +255,9 @@ class Attacher:
 
 def _with_mkfs(entry: Entry, request: AttachRequest) -> Entry:
     """Return an entry with what an attempt requests to be made on the device."""
-    return dataclasses.replace(entry, mkfs=request.mkfs, assume_empty=request.assume_empty)
+    return dataclasses.replace(
+        entry, mkfs=request.mkfs, assume_empty=request.assume_empty, grow_fs=request.grow_fs
+    )
 
 
 def _was_attached(entry: Entry) -> bool:

@@ -3,6 +3,7 @@
 
 from collections.abc import Callable, Mapping
 import dataclasses
+import itertools
 import logging
 import os
 import time
@@ -14,19 +15,23 @@ from openstack import connection as sdk
 from attachd import exception
 from attachd.agent.connectors.base import ConnectorProperties, Options
 from attachd.agent.host import Host
-from attachd.agent.journal import Entry, Step
+from attachd.agent.journal import Entry, Owner, Step
 from attachd.agent.mount import mount_rules
 from attachd.agent.mount.mount_rules import MountRules
 from attachd.agent.restore import Finding, GetConnection, Verdict, check_host, restore_host
 from attachd.client.attach import Attacher, AttachRequest, current_info, mode_of
 from attachd.client.detach import Detacher
+from attachd.client.growth import VolumeGrowth, advice
 from attachd.client.select import AttachmentSelector, DetachRequest
 from attachd.client.service import FAILURES, Service
+from attachd.linux import block_device
 
 LOG = logging.getLogger(__name__)
 
 SUPERVISION_INTERVAL: Final = 5.0
 """Seconds between two checks of the devices in Client.supervise()."""
+GROWTH_ROUNDS: Final = 6
+"""After how many such checks the service is asked for the sizes of the volumes."""
 GONE: Final = "gone"
 UNKNOWN: Final = "unknown"
 
@@ -44,6 +49,10 @@ class LocalAttachment:
     :ivar status: of the attachment in the service; "gone": deleted there; "unknown": the service
         does not answer
     :ivar error: why the last step failed; None: it did not fail
+    :ivar size_bytes: of the device
+    :ivar filesystem: its type; None: none whose size is known
+    :ivar filesystem_bytes: its size, as it was read last
+    :ivar growth: how the file system is smaller than the device, and why; None: it is not
     """
 
     name: str | None
@@ -57,6 +66,10 @@ class LocalAttachment:
     present: bool
     status: str
     error: str | None
+    size_bytes: int | None = None
+    filesystem: str | None = None
+    filesystem_bytes: int | None = None
+    growth: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +96,9 @@ class Attached:
     :ivar device: as os-brick's connect_volume() returns it, with ``path``
     :ivar mountpoint: None: it is not mounted
     :ivar mode: "rw" or "ro"
+    :ivar size_bytes: of the device
+    :ivar filesystem: its type; None: none whose size is known
+    :ivar filesystem_bytes: its size; None: not known
     """
 
     volume_id: str
@@ -91,6 +107,9 @@ class Attached:
     device: dict[str, Any]
     mountpoint: str | None
     mode: str
+    size_bytes: int | None = None
+    filesystem: str | None = None
+    filesystem_bytes: int | None = None
 
 
 class Client:
@@ -127,6 +146,7 @@ class Client:
         mkfs: str | None = None,
         assume_empty: bool = False,
         mount_rules: MountRules = mount_rules.DEFAULTS,
+        grow_fs: bool = False,
         options: Options = DEFAULTS,
     ) -> Attached:
         """Attach a volume to this host; undo a failed attempt.
@@ -139,6 +159,7 @@ class Client:
             be data is read first
         :param assume_empty: look only for signatures of data before mkfs, such as on a new volume
         :param mount_rules: what its mount permits beyond the defaults
+        :param grow_fs: let its file system grow with the volume, as with mkfs
         :raises HostError: this host cannot, or has it already
         :raises AttachFailed: the attempt could not be undone completely; the message says what is
             left
@@ -147,7 +168,8 @@ class Client:
         if mode not in {"rw", "ro"} or (mode == "ro" and mkfs):
             raise exception.HostError(reason="The mode is rw or ro; ro goes without a new mkfs.")
         folder = None if mountpoint is None else os.path.realpath(mountpoint)
-        request = AttachRequest(mode, folder, mkfs, options, assume_empty, mount_rules)
+        grows = grow_fs or mkfs is not None
+        request = AttachRequest(mode, folder, mkfs, options, assume_empty, mount_rules, grows)
         self.host.check(tools=request.tools())
         service = Service(self.connection)
         found = service.find(volume)
@@ -186,6 +208,53 @@ class Client:
             self.host.check()
             self._detaching(service).resume(entry, force=force)
 
+    def grow(
+        self, volume: str, *, attachment_id: str | None = None, grow_fs: bool = False
+    ) -> Attached:
+        """Let the device of an attached volume have its present size.
+
+        The file system on it grows, too, if the attach said so; otherwise its size is read.
+
+        :param volume: name or id
+        :param attachment_id: needed if the volume has several attachments on this host
+        :param grow_fs: let the file system grow also if the attach did not say so
+        :raises LocalConflict: it is not attached to this host by a command, or several times
+        :raises HostError: the device, or a file system that is to grow, has its former size
+        """
+        self.host.check()
+        service = Service(self.connection)
+        found = AttachmentSelector(self.host, service).volume(volume)
+        with self.host.journal.volume_lock(found.id):
+            entry = self._attached_entry(found.id, attachment_id)
+            steps = VolumeGrowth(self.host, service, self._report_progress)
+            return _shown(steps.grow(entry, service.find(found.id), grow_fs=grow_fs))
+
+    def _attached_entry(self, volume_id: str, attachment_id: str | None) -> Entry:
+        """Return the entry of an attached volume; raises LocalConflict."""
+        entries = [
+            entry
+            for entry in self.host.journal.list_for_volume(volume_id)
+            if attachment_id in {None, entry.attachment_id}
+        ]
+        if len(entries) > 1:
+            ids = ", ".join(sorted(f"{entry.attachment_id}" for entry in entries))
+            raise exception.LocalConflict(
+                reason=f"Volume {volume_id} has several attachments on this host. Name one by "
+                f"--attachment-id: {ids}"
+            )
+        for entry in entries:
+            if entry.owner is not Owner.LOCAL:
+                raise exception.LocalConflict(
+                    reason=f"The agent of this host has attached volume {volume_id}, and lets it "
+                    "grow; [agent] grow_filesystems decides on its file system."
+                )
+            if entry.step is Step.ATTACHED and self.host.is_present(entry):
+                return entry
+        raise exception.LocalConflict(
+            reason=f"Volume {volume_id} is not attached to this host, or its device is missing. "
+            "Attach it: attachd local-attach, or local-restore after a restart."
+        )
+
     def attached(self) -> list[LocalAttachment]:
         """Return the attachments on this host, with their status in the service.
 
@@ -207,11 +276,12 @@ class Client:
         service = Service(self.connection)
         steps = Attacher(self.host, service, self._detaching(service), self._report_progress)
         done = restore(self.host, service, steps, self._report_progress)
+        VolumeGrowth(self.host, service, self._report_progress).follow(ask=True)
         gone = [gone_attachment(attachment) for attachment in done.gone]
         return gone + list_local(self.host, service, done.errors)
 
     def supervise(self) -> NoReturn:
-        """Restore what loses its device, such as by the end of its storage daemon.
+        """Restore what loses its device, such as by the end of its storage daemon, and let grow.
 
         A device that is in use is left until it is not: its users may have lost data.  Errors and
         their end are logged, and stored in the journal.
@@ -221,14 +291,17 @@ class Client:
         self.host.check()
         service = Service(self.connection)
         failures: dict[str, str | None] = {}
-        while True:
+        growing = VolumeGrowth(self.host, service, self._report_progress)
+        for number in itertools.count():
             for finding in check_host(self.host):
                 if finding.verdict is Verdict.MISSING and finding.entry:
                     failures.setdefault(finding.entry.id, None)
             if failures:
                 found = restore_host(self.host, _connection_of(service), self._report_progress)
                 failures = _log_changes(failures, found)
+            growing.follow(ask=number % GROWTH_ROUNDS == 0)
             time.sleep(SUPERVISION_INTERVAL)
+        raise AssertionError("it never ends")
 
     def _detaching(self, service: Service) -> Detacher:
         return Detacher(self.host, service, self._report_progress)
@@ -244,7 +317,23 @@ def _shown(entry: Entry) -> Attached:
         device={**entry.device.info, "path": entry.device.path},
         mountpoint=entry.mountpoint,
         mode=mode_of(entry),
+        **_sizes(entry),
     )
+
+
+def _sizes(entry: Entry) -> dict[str, Any]:
+    """Return the fields on the sizes of a device and its file system."""
+    assert entry.device is not None
+    state = entry.filesystem
+    try:
+        size = block_device.size(entry.device.path)
+    except exception.HostError:
+        size = None
+    return {
+        "size_bytes": size,
+        "filesystem": (state and state.type) or None,
+        "filesystem_bytes": (state and state.size) or None,
+    }
 
 
 def _say_nothing(_text: str) -> None:
@@ -290,7 +379,13 @@ def _to_local(entry: Entry, *, present: bool, status: str) -> LocalAttachment:
         present=present,
         status=status,
         error=error,
+        **(_sizes(entry) | {"growth": _growth_of(entry)} if entry.device and present else {}),
     )
+
+
+def _growth_of(entry: Entry) -> str | None:
+    text = entry.filesystem and entry.filesystem.describe()
+    return f"{text}{advice(entry)}" if text else None
 
 
 class _StatusReader:

@@ -91,6 +91,7 @@ class Volume:
 
     :ivar name: "" if it is not known
     :ivar guard: fields for os-brick's guard of shared connections
+    :ivar size_gib: in GiB (2**30 bytes)
     :ivar hosts: names of hosts by the id of the attachment, as far as the caller may see them
     """
 
@@ -98,6 +99,7 @@ class Volume:
     guard: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     hosts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     name: str = ""
+    size_gib: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,7 +188,7 @@ class Service:
             for attachment in found.attachments or ()
             if attachment.get("host_name")
         }
-        return Volume(found.id, guard, hosts, found.name or "")
+        return Volume(found.id, guard, hosts, found.name or "", int(found.size or 0))
 
     def reserve(self, volume_id: str, mode: str, key: str) -> str:
         """Reserve a volume; the same idempotency key returns the same attachment.

@@ -76,7 +76,7 @@ class AttachTest(Case):
                 "rw",
             ),
             *("--allow-filesystem", "btrfs", "--allow-filesystem", "vfat"),
-            *("--mount-options", "noatime,suid"),
+            *("--mount-options", "noatime,suid", "--grow-fs"),
         )
         self.client.attach.assert_called_once_with(
             "data",
@@ -85,6 +85,7 @@ class AttachTest(Case):
             mkfs="ext4",
             assume_empty=True,
             mount_rules=MountRules(("btrfs", "vfat"), "noatime,suid"),
+            grow_fs=True,
             options=Options(multipath=True, enforce_multipath=True, nic="eth1"),
         )
 
@@ -137,6 +138,17 @@ class AttachTest(Case):
         )
         self.assertEqual("", self.run_it("local-attach", "data", code=1))
         self.assertEqual("Host node1 lacks: iscsiadm.\n", self.said)
+
+
+class GrowTest(Case):
+    def test_grow_passes_all_options_and_prints_sizes(self):
+        self.client.grow.return_value = dataclasses.replace(
+            ATTACHED, size_bytes=2**31, filesystem="xfs", filesystem_bytes=2**31
+        )
+        words = ("local-grow", "data", "--grow-fs", "--attachment-id", "a1")
+        shown = json.loads(self.run_it(*words, "-f", "json"))
+        self.client.grow.assert_called_once_with("data", attachment_id="a1", grow_fs=True)
+        self.assertEqual((2**31, "xfs"), (shown["filesystem_bytes"], shown["filesystem"]))
 
 
 class DetachTest(Case):

@@ -78,6 +78,7 @@ class SpellingTest(unittest.TestCase):
                 "assume_empty": False,
                 "allow_filesystem": [],
                 "mount_options": "",
+                "grow_fs": False,
                 "mode": "rw",
                 "multipath": False,
                 "enforce_multipath": False,

@@ -218,6 +218,10 @@ class FakeDeployment:
         self._patch("attachd.agent.mount.mounts.cut", self.mounts.cut)
         self._patch("attachd.agent.mount.format_and_mount.mount_volume", self.mounts.place)
         self._patch("attachd.agent.mount.format_and_mount.unmount_volume", self.mounts.displace)
+        # Its devices have no size.
+        self._patch("attachd.agent.mount.growth.update", lambda _journal, entry, **_more: entry)
+        self._patch("attachd.agent.mount.growth.is_read", lambda _entry: True)
+        self._patch("attachd.linux.block_device.size", lambda _path: 2**30)
         self._patch("attachd.client.service.Service._ask", self._ticking(Service._ask))
         self.host = self.new_host("here", lifetime.temp_dir(test))
         self.said: list[str] = []
