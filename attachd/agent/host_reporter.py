@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The reports of an agent: the connector properties of its host, and its devices."""
 
+import dataclasses
 import math
 from time import monotonic
+from typing import TypedDict
 
 from attachd import exception
 from attachd.agent.connectors.base import ConnectorProperties, Options
@@ -11,11 +13,21 @@ from attachd.agent.host import Host
 from attachd.agent.journal import Entry, Owner
 from attachd.agent.worker_pool import CallTimeout, TimeboxedCall
 from attachd.linux import block_device, boot, device_nodes, mountinfo
-from attachd.rpc.agent_manager_api import DeviceReport, HostReport
+from attachd.rpc.agent_manager_api import MAX_LINE, DeviceReport, HostReport
 from attachd.service import version
+
+_MAX_TYPE = 32
 
 CONNECTOR_TTL = 60.0
 """Seconds that connector properties are cached: to find them takes several commands."""
+
+
+class Filesystem(TypedDict):
+    """The part of a DeviceReport that is about a file system."""
+
+    filesystem: str | None
+    filesystem_bytes: int | None
+    growth: str | None
 
 
 class HostReporter:
@@ -107,7 +119,25 @@ class HostReporter:
             "mountpoint": path and _first_mountpoint(path),
             "paths": condition.paths,
             "last_io_error": condition.last_io_error,
+            **_filesystem(entry, size),
         }
+
+
+def _filesystem(entry: Entry, size: int | None) -> Filesystem:
+    """Return what is known of the file system on a device.
+
+    :param size: of the device now, which may have grown since; None: there is no device
+    """
+    state = entry.filesystem
+    if size is None or state is None or not state.type:
+        return {"filesystem": None, "filesystem_bytes": None, "growth": None}
+    text = dataclasses.replace(state, device_size=size).describe()
+    return {
+        "filesystem": state.type[:_MAX_TYPE],
+        "filesystem_bytes": state.size or None,
+        # It may have what a command printed.
+        "growth": text and "".join(filter(str.isprintable, text))[:MAX_LINE],
+    }
 
 
 def _first_mountpoint(path: str) -> str | None:

@@ -6,7 +6,7 @@ one.  Each step is stored in the journal before it is taken: after a crash or a 
 call finds what may be there, and continues.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 import contextlib
 import dataclasses
 from typing import Any
@@ -16,7 +16,8 @@ from oslo_log import log
 from attachd import exception
 from attachd.agent.connectors.base import Options
 from attachd.agent.host import Host
-from attachd.agent.journal import TEARDOWN_STEPS, Entry, Owner, Step
+from attachd.agent.journal import TEARDOWN_STEPS, Entry, Journal, Owner, Step
+from attachd.agent.mount import growth
 from attachd.agent.worker_pool import ConcurrencyLimiter, TimeboxedCall
 from attachd.linux import block_device
 from attachd.objects import redact
@@ -50,6 +51,7 @@ class Reconciler:
     :param slots: how many volumes are worked on at the same time
     :param lock_timeout: seconds to wait for the lock of a volume
     :param check_lease: raises HostError where no device may be made
+    :param grow_filesystems: the types of file systems that grow with their volumes
     :ivar limiter: limits the concurrency
     """
 
@@ -61,6 +63,7 @@ class Reconciler:
         slots: int,
         lock_timeout: float = _LOCK_TIMEOUT,
         check_lease: Callable[[], object] = lambda: None,
+        grow_filesystems: Collection[str] = (),
     ) -> None:
         self._host = host
         self._journal = host.journal
@@ -68,6 +71,7 @@ class Reconciler:
         self._options = options
         self._lock_timeout = lock_timeout
         self._check_lease = check_lease
+        self._grow_filesystems = grow_filesystems
         self._long_locked: set[str] = set()
         self._list_call: TimeboxedCall[list[str]] = TimeboxedCall()
         self.limiter = ConcurrencyLimiter(slots)
@@ -135,7 +139,7 @@ class Reconciler:
         try:
             attached = entry.step is Step.ATTACHED and entry.error is None
             usable = attached and self._has_usable_device(entry) and _has_mode(desired, entry)
-            return usable and not _is_too_small(desired, entry)
+            return usable and not _is_too_small(desired, entry) and _is_grown(entry)
         except exception.HostError:
             return False
 
@@ -215,6 +219,7 @@ class Reconciler:
                 raise
             except exception.HostError as error:
                 raise _NotExtended(f"{error}") from error
+        _update_filesystem(self._journal, desired, entry, self._grow_filesystems)
 
     def _make_device(
         self, desired: DesiredState, entry: Entry | None, others: list[Entry]
@@ -377,6 +382,44 @@ def _has_mode(desired: DesiredState, entry: Entry) -> bool:
 def _is_too_small(desired: DesiredState, entry: Entry) -> bool:
     assert entry.device is not None
     return block_device.size(entry.device.path) < desired["size_gib"] * _GIB
+
+
+def _is_grown(entry: Entry) -> bool:
+    """Return whether the file system on a device needs no attention."""
+    state = entry.filesystem
+    return growth.is_read(entry) and (state is None or state.error is None)
+
+
+def _update_filesystem(
+    journal: Journal, desired: DesiredState, entry: Entry, types: Collection[str]
+) -> None:
+    """Read the size of the file system, and let it grow if that is configured.
+
+    The report has the result.
+
+    :raises _NotExtended: it could not be read, or has its former size
+    """
+    before = entry.filesystem
+    try:
+        entry = growth.update(
+            journal, entry, types=types, check_growable=lambda: _check_not_shared(desired)
+        )
+    except exception.HostError as error:
+        raise _NotExtended(f"{error}") from error
+    state = entry.filesystem
+    if state is not None and state.error is not None:
+        raise _NotExtended(f"Volume {desired['volume_id']}: {state.describe()}")
+    if before is not None and state is not None and state.size > before.size > 0:
+        LOG.info("Volume %s: its %s has %d bytes", entry.volume_id, state.type, state.size)
+
+
+def _check_not_shared(desired: DesiredState) -> None:
+    """Check that no other host may have mounted the volume; raises HostError."""
+    if desired.get("shared", True):
+        raise exception.HostError(
+            reason="another host has the volume too, and one that has mounted it would destroy a "
+            "file system that grows here. It grows when the volume is detached there."
+        )
 
 
 def _connection_info(desired: DesiredState) -> dict[str, Any]:

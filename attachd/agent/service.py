@@ -80,6 +80,7 @@ class Agent:
             CONF.agent.threads,
             CONF.agent.work_timeout,
             self._lease.check,
+            CONF.agent.grow_filesystems,
         )
         self._reporter = HostReporter(host, options)
         self._workers = WorkerPool(self._reconciler.reconcile, CONF.agent.threads)

@@ -367,6 +367,7 @@ def _to_local(entry: Entry, *, present: bool, status: str) -> LocalAttachment:
     error = entry.error
     if not present and entry.step is Step.ATTACHED and error is None and status != GONE:
         error = "The device is missing. Attach it again: attachd local-restore"
+    sizes = _sizes(entry) if entry.device and present else {}
     return LocalAttachment(
         name=entry.volume_name or None,
         volume_id=entry.volume_id,
@@ -379,12 +380,20 @@ def _to_local(entry: Entry, *, present: bool, status: str) -> LocalAttachment:
         present=present,
         status=status,
         error=error,
-        **(_sizes(entry) | {"growth": _growth_of(entry)} if entry.device and present else {}),
+        **sizes,
+        growth=_growth_of(entry, sizes.get("size_bytes")),
     )
 
 
-def _growth_of(entry: Entry) -> str | None:
-    text = entry.filesystem and entry.filesystem.describe()
+def _growth_of(entry: Entry, size: int | None) -> str | None:
+    if entry.filesystem is None or size is None:
+        return None
+    # The device may have grown since.
+    entry = dataclasses.replace(
+        entry, filesystem=dataclasses.replace(entry.filesystem, device_size=size)
+    )
+    assert entry.filesystem is not None
+    text = entry.filesystem.describe()
     return f"{text}{advice(entry)}" if text else None
 
 

@@ -3,7 +3,7 @@
 
 import socket
 
-from oslo_config import cfg
+from oslo_config import cfg, types
 
 GROUP = "agent"
 
@@ -64,6 +64,14 @@ OPTIONS = [
         "enforce_multipath",
         default=False,
         help="Whether to fail where multipathd does not run, rather than to use one path.",
+    ),
+    cfg.ListOpt(
+        "grow_filesystems",
+        item_type=types.String(choices=["ext4", "xfs", "btrfs"]),
+        default=[],
+        help="The types of file systems that the agent lets grow when their volume has grown, "
+        "wherever they are mounted on the host: ext4 (also ext2 and ext3), xfs, btrfs. Not while "
+        "another host has the volume too. Others are reported in the condition of the attachment.",
     ),
     cfg.IntOpt(
         "report_interval",

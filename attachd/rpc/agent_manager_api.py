@@ -39,6 +39,9 @@ _ENVELOPE_SIZE: Final = 2**12
 MAX_PATHS = 64
 """How many paths one device may have in a report."""
 
+FILESYSTEM_KEYS: Final = ("filesystem", "filesystem_bytes", "growth")
+"""What a report says of the file system on a device."""
+
 MAX_LINE = 255
 """How many characters a text of a report may have."""
 
@@ -62,6 +65,9 @@ class DeviceReport(TypedDict):
     :ivar size_bytes: of the device; None: it is missing
     :ivar paths: to the volume; none of a missing device, and where the kernel shows none
     :ivar last_io_error: in words; None: none is known
+    :ivar filesystem: the type of what is on it; None: nothing whose size is known
+    :ivar filesystem_bytes: its size, when it was read last
+    :ivar growth: how it is smaller than the device, and why, in words; None: it is not
     """
 
     attachment_id: str
@@ -71,6 +77,9 @@ class DeviceReport(TypedDict):
     mountpoint: NotRequired[str | None]
     paths: NotRequired[list[PathReport]]
     last_io_error: NotRequired[str | None]
+    filesystem: NotRequired[str | None]
+    filesystem_bytes: NotRequired[int | None]
+    growth: NotRequired[str | None]
 
 
 class ReportToken(TypedDict):
@@ -140,6 +149,7 @@ class DesiredState(TypedDict):
     :ivar generation: fencing token: reports about an older generation are refused
     :ivar lease: seconds from the moment when the report was sent, after which another host may
         get the volume; absent: without limit, or in another answer than that to a report
+    :ivar shared: whether another host may have the device too; only of one attachment
     :ivar shared_targets: of the volume, with ``service_uuid``: as os-brick's guard of shared
         connections needs them
     """
@@ -156,6 +166,7 @@ class DesiredState(TypedDict):
     shared_targets: bool | None
     service_uuid: str | None
     lease: NotRequired[int]
+    shared: NotRequired[bool]
 
 
 class AgentCredentials(NamedTuple):
@@ -196,7 +207,7 @@ def _shorten(said: Report) -> Report:
     if _is_short(said):
         return said
     LOG.warning("The report is too large, and has no paths, mountpoints and errors of devices")
-    details = {"paths", "last_io_error", "mountpoint"}
+    details = {"paths", "last_io_error", "mountpoint", *FILESYSTEM_KEYS}
     devices: list[Any] = [
         {name: value for name, value in device.items() if name not in details}
         for device in said["devices"]

@@ -266,6 +266,19 @@ def list_assigned(host: str, attachment_id: str | None = None) -> list[AssignedR
     return session.fetch_all(statement, AssignedRow)
 
 
+@retried
+def is_shared(row: AttachmentRow) -> bool:
+    """Return whether a host other than that of an agent's attachment may have its device."""
+    statement = sa.select(_ATTACHMENTS.c.id).where(
+        _ATTACHMENTS.c.volume_id == row["volume_id"],
+        _ATTACHMENTS.c.id != row["id"],
+        _ATTACHMENTS.c.state.in_(sorted(WITH_ACCESS)),
+        sa.or_(_ATTACHMENTS.c.agent.is_(None), _ATTACHMENTS.c.agent != row["agent"]),
+    )
+    with session.reader() as connection:
+        return connection.execute(statement.limit(1)).first() is not None
+
+
 class Progress(NamedTuple):
     """What is stored about the work of an agent on an attachment.
 

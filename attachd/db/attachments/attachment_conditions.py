@@ -30,6 +30,21 @@ class Path(TypedDict):
     state: str
 
 
+class Growth(TypedDict):
+    """The sizes of a device and of what is on it.
+
+    :ivar device_bytes: of the device
+    :ivar filesystem: the type of the file system on it; null: none whose size is known
+    :ivar filesystem_bytes: its size, when the host read it last
+    :ivar message: how the file system is smaller than the device, and why; null: it is not
+    """
+
+    device_bytes: int
+    filesystem: str | None
+    filesystem_bytes: int | None
+    message: str | None
+
+
 class Condition(TypedDict):
     """How well the host of an attachment reaches its volume.
 
@@ -39,6 +54,7 @@ class Condition(TypedDict):
     :ivar paths: to the volume; none where the kernel of its host shows none
     :ivar session: whether the backend lists a session of its host; null: it cannot tell
     :ivar last_io_error: that its host knows of, in words; null: none
+    :ivar growth: the sizes of the device and its file system; null: no agent reports them
     :ivar changed_at: since when it is in this state; null: it was never observed
     """
 
@@ -48,6 +64,7 @@ class Condition(TypedDict):
     paths: list[Path]
     session: bool | None
     last_io_error: str | None
+    growth: Growth | None
     changed_at: str | None
 
 
@@ -58,6 +75,7 @@ NOT_OBSERVED: Final[Condition] = {
     "paths": [],
     "session": None,
     "last_io_error": None,
+    "growth": None,
     "changed_at": None,
 }
 
@@ -143,7 +161,8 @@ def record(row: AttachedRow, condition: Condition) -> bool:
 
     Of several processes that observe the same, one stores it.
 
-    :returns: whether that is an event: the state is another one, and not the first if it is good
+    :returns: whether that is an event: the state is another one, and not the first if it is good;
+        or the device or its file system has another size, or another reason not to grow
     """
     before = row["observed"]
     same = _ATTACHMENTS.c.observed
@@ -164,6 +183,7 @@ def record(row: AttachedRow, condition: Condition) -> bool:
     )
     known = row["condition_state"]
     is_event = condition["state"] != known and bool(known or condition["state"] in _TROUBLE)
+    is_event = is_event or _has_grown(before, condition)
     with session.writer() as connection:
         if connection.execute(statement).rowcount != 1:
             return False
@@ -171,6 +191,18 @@ def record(row: AttachedRow, condition: Condition) -> bool:
             said = {**condition, "former_state": known}
             events.record(connection, row, events.CONDITION_CHANGED, condition=said)
     return is_event
+
+
+def _has_grown(before: dict[str, Any] | None, condition: Condition) -> bool:
+    """Return whether sizes have changed that were known, or the reason why they have not."""
+    former, now = (before or {}).get("growth"), condition["growth"]
+    if former is None or now is None:
+        return False
+    is_larger = now["device_bytes"] != former["device_bytes"] or (
+        now["filesystem_bytes"] != former["filesystem_bytes"]
+        and former["filesystem"] == now["filesystem"]
+    )
+    return is_larger or (now["message"] is not None and now["message"] != former["message"])
 
 
 @retried

@@ -46,11 +46,13 @@ def get_desired(host: str, attachment_id: str) -> DesiredState | None:
     if row is None:
         return None
     _check_nowhere_else(row, host)
-    connection = _connection_info(row)
+    connection, shared = _connection_info(row), agent_store.is_shared(row)
     if row["state"] == AttachmentState.CONNECTED:
-        return _desired_state(row, connection, secrets_withheld=False)
-    redacted = redact(connection)
-    return _desired_state(row, redacted, secrets_withheld=redacted != connection)
+        desired = _desired_state(row, connection, secrets_withheld=False)
+    else:
+        redacted = redact(connection)
+        desired = _desired_state(row, redacted, secrets_withheld=redacted != connection)
+    return {**desired, "shared": shared}
 
 
 def _check_nowhere_else(row: agent_store.AssignedRow, host: str) -> None:

@@ -17,7 +17,7 @@ from attachd.conf import CONF
 from attachd.db import models
 from attachd.db.agents import agent_store
 from attachd.db.attachments import attachment_conditions
-from attachd.db.attachments.attachment_conditions import Condition
+from attachd.db.attachments.attachment_conditions import Condition, Growth
 from attachd.db.row_types import AgentRow
 from attachd.drivers import abilities
 from attachd.manager import backends, fencing
@@ -81,10 +81,24 @@ def derive(seen: Evidence) -> Condition:
         if device is not None:
             condition["paths"] = [{**path} for path in device.get("paths", ())]
             condition["last_io_error"] = device.get("last_io_error")
+            condition["growth"] = _growth(device)
     condition["session"] = seen.session
     state, message = _judge(seen, condition)
     condition["state"], condition["message"] = state.value, message
     return condition
+
+
+def _growth(device: DeviceReport) -> Growth | None:
+    """Return the sizes in a report; None: it has none."""
+    size = device["size_bytes"]
+    if size is None or "filesystem" not in device:
+        return None
+    return {
+        "device_bytes": size,
+        "filesystem": device["filesystem"],
+        "filesystem_bytes": device.get("filesystem_bytes"),
+        "message": device.get("growth"),
+    }
 
 
 def _judge(seen: Evidence, condition: Condition) -> tuple[ConditionState, str | None]:

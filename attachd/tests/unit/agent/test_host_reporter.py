@@ -10,6 +10,7 @@ from attachd.agent import host_reporter
 from attachd.agent.connectors.base import Device, Options
 from attachd.agent.host_reporter import CONNECTOR_TTL, HostReporter
 from attachd.agent.journal import Entry, Owner
+from attachd.agent.mount.filesystem_state import FilesystemState
 from attachd.agent.worker_pool import DEFAULT_TIMEOUT
 from attachd.linux.mountinfo import Mount
 from attachd.manager.agents import report_schema
@@ -99,8 +100,21 @@ class ReportTest(fake_host.FakeHostCase):
             "mountpoint": None,
             "paths": [],
             "last_io_error": None,
+            "filesystem": None,
+            "filesystem_bytes": None,
+            "growth": None,
         }
         self.assertEqual({**expected, "path": path, "size_bytes": fake_host.GIB}, device)
+
+    def test_report_has_file_system_that_is_smaller_than_its_device(self):
+        self.connector.size_gib = 2  # It has grown since.
+        state = FilesystemState("xfs", fake_host.GIB, fake_host.GIB, 7, "no\n" * 200)
+        (device,) = self.report(self.entry(filesystem=state))["devices"]
+        self.assertEqual(
+            ("xfs", fake_host.GIB), (device["filesystem"], device["filesystem_bytes"])
+        )
+        self.assertTrue(device["growth"].startswith("xfs has 1 of 2 GiB: nono"))
+        self.assertEqual(255, len(device["growth"]))
 
     def test_report_of_missing_device_has_no_path(self):
         entries = [self.entry(), self.entry(device=None), self.entry(device=Device("/x", {}))]

@@ -9,6 +9,8 @@ from unittest import mock
 from attachd import exception
 from attachd.agent.connectors.base import Options
 from attachd.agent.journal import Entry, Owner, Step
+from attachd.agent.mount import growth
+from attachd.agent.mount.filesystem_state import FilesystemState
 from attachd.agent.reconciler import Reconciler
 from attachd.db.attachments import async_requests
 from attachd.rpc import agent_manager_api, manager_api
@@ -236,6 +238,46 @@ class ConnectTest(ReconcilerCase):
         db_rows.change_volume(self.volume_id, size_gib=3)
         self.reconciler.reconcile(attachment_id)
         self.assertEqual((["extend"], 3 * fake_host.GIB), (self.connector.calls, self.size()))
+
+    def test_file_system_is_read_once_and_grows_if_no_other_host_has_the_volume(self):
+        self.reconciler = Reconciler(
+            self.make_host(), CREDENTIALS, Options(), slots=2, grow_filesystems=["xfs"]
+        )
+        gib = fake_host.GIB
+        read = FilesystemState("xfs", gib, 2 * gib, 7)
+        reader = self.enterContext(mock.patch.object(growth, "read", return_value=read))
+        grown = FilesystemState("xfs", 2 * gib, 2 * gib, 7)
+        grower = self.enterContext(mock.patch.object(growth, "grow", return_value=grown))
+        self.enterContext(mock.patch.object(growth, "is_read", lambda entry: entry.filesystem))
+        attachment_id = self.add()
+        other = db_rows.add_attachment(self.volume_id, "connected", host="other")["id"]
+        with self.assertRaisesRegex(exception.HostError, "xfs has 1 of 2 GiB: another host has"):
+            self.reconciler.reconcile(attachment_id)
+        self.assertEqual(("attached", None), self.seen(attachment_id)[::2])
+        grower.assert_not_called()
+        states = [agent_manager_api.desired_state(CREDENTIALS, attachment_id)]
+        self.assertEqual([attachment_id], self.reconciler.list_pending(states))
+        db_rows.remove_attachment(other)
+        self.reconciler.reconcile(attachment_id)
+        (entry,) = self.entries()
+        self.assertEqual(grown, entry.filesystem)
+        self.assertEqual([], self.reconciler.list_pending(states))
+        self.assertEqual(2, reader.call_count)
+
+    def test_file_system_of_another_type_stays_and_is_no_failure(self):
+        read = FilesystemState("ext4", fake_host.GIB, 2 * fake_host.GIB, 7)
+        self.enterContext(mock.patch.object(growth, "read", return_value=read))
+        self.reconciler.reconcile(self.add())
+        self.assertEqual(read, self.entries()[0].filesystem)
+
+    def test_size_that_cannot_be_read_leaves_the_attachment_complete(self):
+        attachment_id, error = self.add(), exception.HostError(reason="It hangs.")
+        with (
+            mock.patch.object(growth, "read", side_effect=error),
+            self.assertRaisesRegex(exception.HostError, "It hangs"),
+        ):
+            self.reconciler.reconcile(attachment_id)
+        self.assertEqual(("attached", None), self.seen(attachment_id)[::2])
 
     def size(self):
         return self.connector.path("t1").stat().st_size

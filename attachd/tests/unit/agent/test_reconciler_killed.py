@@ -94,6 +94,7 @@ class DeathTest(ReconcilerCase):
             "write",
             "connected",
             "write",
+            "write",
         ]
         self.enumerated(self.add, check, steps)
 

@@ -32,6 +32,19 @@ class _Case(databases.DatabaseCase):
         return db_rows.add_attachment(self.volume, state, **values)["id"]
 
 
+class SharedTest(_Case):
+    def test_volume_is_shared_while_another_host_may_have_it(self):
+        first = self.add("attached")
+        self.assertFalse(desired_state.get_desired(HOST, first)["shared"])
+        self.add("attached")  # of the same host
+        self.assertFalse(desired_state.get_desired(HOST, first)["shared"])
+        for values in ({"agent": "other"}, {"agent": None, "host": "other"}):
+            second = self.add("connected", **values)
+            self.assertTrue(desired_state.get_desired(HOST, first)["shared"])
+            db_rows.change_attachment(second, state="reserved")
+            self.assertFalse(desired_state.get_desired(HOST, first)["shared"])
+
+
 class ListDesiredTest(_Case):
     def test_get_desired_contains_all_fields(self):
         attachment_id = self.add("connected")
@@ -49,7 +62,7 @@ class ListDesiredTest(_Case):
             "shared_targets": True,
             "service_uuid": service_uuid("here@fake"),
         }
-        self.assertEqual(expected, desired)
+        self.assertEqual({**expected, "shared": False}, desired)
         self.assertEqual("s", desired["connection_info"]["auth_password"])
         ((listed,), _lease) = desired_state.list_desired(HOST)
         self.assertEqual({**expected, "connection_info": {}, "secrets_withheld": True}, listed)

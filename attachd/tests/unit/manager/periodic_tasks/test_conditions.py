@@ -64,6 +64,21 @@ class DeriveTest(unittest.TestCase):
         found = self.assert_derived("ok", None, seen)
         self.assertEqual("sdb: 3 failed requests", found["last_io_error"])
 
+    def test_sizes_of_device_and_file_system_do_not_change_the_state(self):
+        said = {"filesystem": "xfs", "filesystem_bytes": 5, "growth": "xfs is smaller"}
+        found = self.assert_derived("ok", None, Evidence(HOST, "", device(size_bytes=9, **said)))
+        self.assertEqual(
+            {
+                "device_bytes": 9,
+                "filesystem": "xfs",
+                "filesystem_bytes": 5,
+                "message": "xfs is smaller",
+            },
+            found["growth"],
+        )
+        for shorter in (device(), device(path=None, **said)):
+            self.assertIsNone(conditions.derive(Evidence(HOST, "", shorter))["growth"])
+
     def test_condition_without_report_is_unknown_for_its_reason(self):
         for session in (True, False, None):
             seen = Evidence(HOST, "The agent is away.", device(), session)
@@ -151,6 +166,21 @@ class ObserveTest(backends.BackendCase):
             self.observe()
         record.assert_not_called()
         self.assertEqual(before, db_rows.get_attachment(attachment))
+
+    def test_growth_of_device_and_file_system_are_events(self):
+        attachment = self.add()
+        said = {"size_bytes": 1, "filesystem": "xfs", "filesystem_bytes": 1, "growth": None}
+        for more, events_until_now in (
+            ({}, 0),
+            ({"size_bytes": 2, "growth": "xfs has 1 of 2"}, 1),
+            ({"size_bytes": 2, "growth": "xfs has 1 of 2: no"}, 2),
+            ({"size_bytes": 2, "growth": None, "filesystem_bytes": 2}, 3),
+            ({"size_bytes": 2, "filesystem_bytes": 2, "last_io_error": "sdb"}, 3),
+            ({"size_bytes": 2, "filesystem": None, "filesystem_bytes": None}, 3),
+        ):
+            self.report(attachment, **{**said, **more})
+            self.observe()
+            self.assertEqual(["ok"] * events_until_now, self.events(attachment), more)
 
     def test_change_of_details_keeps_the_time_of_the_state(self):
         attachment = self.add()
