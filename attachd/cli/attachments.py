@@ -5,14 +5,16 @@ import argparse
 from collections.abc import Sequence
 import datetime
 from pathlib import Path
+import sys
 from typing import Any, ClassVar
 
 from attachd import durations, exception
 from attachd.agent.journal import Journal, Owner
-from attachd.cli import formatting, options
+from attachd.cli import agent_wait, formatting, options
 from attachd.cli.blockstorage import BlockStorage
 from attachd.cli.commands import BatchCommand, Lister, ShowOne
 from attachd.cli.options import Option, boolean, option
+from attachd.cli.progress import Progress
 
 _ATTACHMENT = Option(("attachment",), {"metavar": "ATTACHMENT", "help": "ID of the attachment"})
 _MODE = option(
@@ -265,7 +267,11 @@ class DeleteAttachments(_Several):
         def delete(attachment_id: str) -> None:
             if not parsed_args.force:
                 _check_not_here(attachment_id)
-            storage.delete(attachment_id, query)
+            with (
+                Progress(sys.stderr) as progress,
+                agent_wait.shown(storage, attachment_id, progress),
+            ):
+                storage.delete(attachment_id, query)
 
         return self.run_each(parsed_args.attachments, delete)
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of whether the agent of a host can work, and the connector that it reports."""
 
+import datetime
 from typing import Any
 
 from attachd import exception
 from attachd.db import host_fences
 from attachd.db.agents import agent_store, machines
-from attachd.db.row_types import AgentRow
 
 
 def connector(host: str) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def connector(host: str) -> dict[str, Any]:
     machines.check_single(row)
     if not row["alive"]:
         host_fences.check(host)
-        raise exception.AgentUnavailable(host=host, since=since(row))
+        raise exception.AgentUnavailable(host=host, since=since(row["seen_at"]))
     reported = row["connector"]
     if not reported:
         error = row["error"] or "it has no connector."
@@ -51,7 +51,7 @@ def check(host: str, alternative: str) -> None:
     except exception.AgentConflict as error:
         raise exception.AgentConflict(f"{error} {alternative}", **error.details) from None
     if not row["alive"]:
-        raise unavailable(host, since(row), alternative)
+        raise unavailable(host, since(row["seen_at"]), alternative)
 
 
 def unavailable(host: str, since: str, alternative: str) -> exception.AgentUnavailable:
@@ -60,7 +60,6 @@ def unavailable(host: str, since: str, alternative: str) -> exception.AgentUnava
     return exception.AgentUnavailable(f"{known} {alternative}", **known.details)
 
 
-def since(row: AgentRow) -> str:
+def since(seen_at: datetime.datetime | None) -> str:
     """Return the time of the last report in the form that AgentUnavailable's message needs."""
-    seen_at = row["seen_at"]
     return "yet" if seen_at is None else f"since {seen_at:%Y-%m-%d %H:%M:%S} UTC"

@@ -8,6 +8,7 @@ from collections.abc import Collection
 
 from attachd import exception
 from attachd.api import polling
+from attachd.api.agents import presence
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db.agents import agent_store, agent_transitions
@@ -24,7 +25,7 @@ def reconcile(
     :param pending: the states in which the agent has not reported a result yet; the caller
         examines any other state
     :raises AgentError: the host failed, with its reason
-    :raises AgentUnavailable: the agent does not run
+    :raises AgentUnavailable: the agent does not run, or has stopped to report
     :raises AgentTimeout: no result in time; the work may continue
     :raises TooManyCalls: the volume or the project has too many waiting calls
     :raises Unavailable: the message could not be sent, or too many calls wait for the agent
@@ -36,7 +37,7 @@ def reconcile(
             agent_transitions.clear_error(attachment.id)
         agent_api.reconcile(ctx, host, attachment.id)
         if not polling.wait_while(
-            lambda: _is_pending(attachment.id, pending), CONF.agent.work_timeout
+            lambda: _is_pending(attachment.id, host, pending), CONF.agent.work_timeout
         ):
             raise exception.AgentTimeout(host=host, attachment_id=attachment.id)
 
@@ -54,11 +55,17 @@ def _server_name(host: str) -> str:
     return f"the agent of host {host}"
 
 
-def _is_pending(attachment_id: str, pending: Collection[AttachmentState]) -> bool:
-    """Return whether an agent has no result yet; raises AgentError if it is a failure."""
+def _is_pending(attachment_id: str, host: str, pending: Collection[AttachmentState]) -> bool:
+    """Return whether an agent has no result yet.
+
+    :raises AgentError: its result is a failure
+    :raises AgentUnavailable: it has stopped to report, so that there will be none soon
+    """
     progress = agent_store.get_progress(attachment_id)
     if progress is None or AttachmentState(progress.state) not in pending:
         return False
     if progress.error:
         raise exception.AgentError(reason=progress.error)
+    if not progress.is_alive:
+        raise exception.AgentUnavailable(host=host, since=presence.since(progress.seen_at))
     return True

@@ -31,10 +31,12 @@ _ATTEMPTS: Final = 3
 
 _PENDING: Final = frozenset({AttachmentState.WITHDRAWING})
 
-_FORCE_HINT: Final = (
-    "An administrator can delete it without the host's proof that the device is gone: DELETE "
-    "/attachments/%s?force=true in attachd 1.0."
+_NO_AGENT_HINT: Final = (
+    "If the host is dead, an administrator fences it, which ends its access with proof: attachd "
+    "host fence {host}, or POST /hosts/{host}/fence in attachd 1.1. Without proof it is deleted "
+    "by DELETE /attachments/{attachment_id}?force=true in attachd 1.0."
 )
+"""What can be done if the agent does not come back."""
 
 
 def disconnect(
@@ -159,15 +161,20 @@ def _withdraw(
     allowed_states: detach_guard.AllowedStates,
     destination_id: str | None = None,
 ) -> None:
-    presence.check(str(attachment.agent), _FORCE_HINT % attachment.id)
+    presence.check(str(attachment.agent), _no_agent_hint(attachment))
     async_requests.withdraw(attachment.id, attachment.volume_id, allowed_states, destination_id)
+
+
+def _no_agent_hint(attachment: Attachment) -> str:
+    return _NO_AGENT_HINT.format(host=attachment.agent, attachment_id=attachment.id)
 
 
 def _detach_pending(
     attachment: Attachment, error: exception.AgentUnavailable
 ) -> exception.AgentUnavailable:
     noted = (
-        f"Attachment {attachment.id} is detaching; the agent completes that as soon as it is back."
+        f"Attachment {attachment.id} is detaching; the agent completes that as soon as it is "
+        f"back. {_no_agent_hint(attachment)}"
     )
     return exception.AgentUnavailable(f"{error} {noted}", **error.details)
 

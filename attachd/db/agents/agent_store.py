@@ -283,21 +283,29 @@ class Progress(NamedTuple):
     """What is stored about the work of an agent on an attachment.
 
     :ivar error: the last error that the agent reported; None: none since it was cleared
+    :ivar seen_at: when the agent reported last; None: it has not, or was removed
+    :ivar is_alive: whether that was lately
     """
 
     state: str
     error: str | None
+    seen_at: datetime.datetime | None
+    is_alive: bool
 
 
 @retried
 def get_progress(attachment_id: str) -> Progress | None:
     """Return the progress of an attachment; None: it does not exist."""
-    statement = sa.select(_ATTACHMENTS.c.state, _ATTACHMENTS.c.error).where(
-        _ATTACHMENTS.c.id == attachment_id
+    statement = (
+        sa.select(_ATTACHMENTS.c.state, _ATTACHMENTS.c.error, _AGENTS.c.seen_at)
+        .outerjoin(_AGENTS, _AGENTS.c.host == _ATTACHMENTS.c.agent)
+        .where(_ATTACHMENTS.c.id == attachment_id)
     )
     with session.reader() as connection:
         row = connection.execute(statement).first()
-    return None if row is None else Progress(row.state, row.error)
+    if row is None:
+        return None
+    return Progress(row.state, row.error, row.seen_at, _is_alive(row.seen_at))
 
 
 _MAX_LISTED: Final = 10

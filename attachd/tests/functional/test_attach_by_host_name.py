@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of attaching by host name with agents that fail, are late, or are called otherwise."""
 
+from concurrent import futures
 from unittest import mock
 
 from attachd import context, exception
@@ -73,6 +74,20 @@ class UnwillingTest(HostAttachCase):
         self.agent.resume()
         self.recover_until_deleted()
         self.assert_nothing_left()
+
+    def test_agent_detach_ends_as_soon_as_its_agent_counts_as_down(self):
+        identity = self.attached()
+        self.agent.be_silent(self)
+        CONF.set_override("work_timeout", int(TIMEOUT), "agent")
+        with futures.ThreadPoolExecutor() as pool:
+            deletion = pool.submit(self.delete, identity)
+            wait_until(lambda: self.only()["state"] == "withdrawing")
+            fake_agent.expire_heartbeat(HOST)
+            answer = deletion.result(TIMEOUT)
+        self.assertEqual(409, answer.status, answer.raw)
+        for text in ("has not reported since", "is detaching", f"attachd host fence {HOST}"):
+            self.assertIn(text, answer.fault)
+        self.assertEqual({identity}, self.driver.granted())
 
     def test_agent_detach_with_agent_down_keeps_grant_unless_forced(self):
         identity = self.attached()

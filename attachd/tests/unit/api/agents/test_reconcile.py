@@ -10,7 +10,7 @@ from attachd.db.agents import agent_transitions
 from attachd.objects import Attachment
 from attachd.rpc import agent_api, bulkheads
 from attachd.states import AttachmentState
-from attachd.tests.fixtures import api_context, db_rows
+from attachd.tests.fixtures import api_context, db_rows, fake_agent
 from attachd.tests.fixtures.conf_fixture import override
 
 HOST = "node-1"
@@ -22,6 +22,7 @@ class ReconcileTest(api_context.ApiContextCase):
         super().setUp()
         self.ctx = api_context.make_context()
         self.cast = self.enterContext(mock.patch.object(agent_api, "reconcile"))
+        fake_agent.report_agent(HOST)
         volume = db_rows.add_volume()["id"]
         self.attachment_id = db_rows.add_attachment(volume, "connected", agent=HOST, generation=1)[
             "id"
@@ -59,6 +60,11 @@ class ReconcileTest(api_context.ApiContextCase):
         with self.assertRaisesRegex(exception.AgentTimeout, self.attachment_id):
             self.run_reconcile()
         self.assertIsNone(db_rows.get_attachment(self.attachment_id)["error"])
+
+    def test_reconcile_ends_when_the_agent_counts_as_down(self):
+        self.cast.side_effect = lambda *_: fake_agent.expire_heartbeat(HOST)
+        with self.assertRaisesRegex(exception.AgentUnavailable, "has not reported since"):
+            self.run_reconcile()
 
     def test_reconcile_counts_as_call_that_waits(self):
         self.cast.side_effect = lambda *_: waiting.append(bulkheads.waiting_calls())
