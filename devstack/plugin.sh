@@ -105,6 +105,9 @@ function attachd_configure_api {
     iniset "$ATTACHD_CONF" keystone_authtoken region_name "$REGION_NAME"
     # Nova is asked who uses a volume, if it is in the catalogue.
     iniset "$ATTACHD_CONF" nova region_name "$REGION_NAME"
+    if is_service_enabled nova; then
+        iniset "$ATTACHD_CONF" nova auth_section keystone_authtoken  # for its external events
+    fi
 
     local listen=""
     if [[ -z "$ATTACHD_PATH" ]]; then
