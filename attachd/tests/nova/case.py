@@ -86,6 +86,15 @@ class NovaCase(unittest.TestCase):
         if not self._is_running(host):
             self.cloud.start_compute(host)
 
+    def fence(self, host: str) -> None:
+        """Fence a host until the end of the test."""
+        self._control(host, "fence", {"reason": "no power"})
+        self.addCleanup(self._control, host, "unfence", None)
+
+    def _control(self, host: str, action: str, body: Any) -> None:
+        version = f"{self.cloud.VOLUME_MV}, attachd 1.1"
+        self.admin.ok("volume", "POST", f"/hosts/{host}/{action}", {action: body}, mv=version)
+
     def stop_storage(self) -> None:
         """Kill the iSCSI target of the type ``iscsi``."""
         self.cloud.kill("tgtd")

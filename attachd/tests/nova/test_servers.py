@@ -172,15 +172,10 @@ class MigrationTest(NovaCase):
 
     def test_server_of_fenced_host_is_evacuated_with_its_volume(self):
         self.kill_compute(ONE)
-        version = f"{self.cloud.VOLUME_MV}, attachd 1.1"
-        path, body = f"/hosts/{ONE}/fence", {"fence": {"reason": "no power"}}
-        code, answer = self.admin.call("volume", "POST", path, body, mv=version)
-        self.addCleanup(self.admin.call, "volume", "DELETE", path, mv=version)
-        self.assertIn(code, {200, 202}, answer)
+        self.fence(ONE)
         self.admin.act(self.server, "evacuate", {})
         self.admin.server_is(self.server, "ACTIVE", "SHUTOFF")
-        self.assertEqual(TWO, self.host_of(self.server))
-        self.admin.attached(self.server, self.volume)
+        self.assert_on(TWO)
 
 
 class ShelveTest(NovaCase):
