@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers with volumes while a nova-compute is killed or a backend is away."""
 
-import unittest
-
 from attachd.tests.nova.case import COMPUTES, NovaCase
 from attachd.tests.wait import wait_until
 
@@ -54,8 +52,6 @@ class AbsentStorageTest(NovaCase):
         path = f"/servers/{self.server}/os-volume_attachments/{self.volume}"
         return self.admin.call("compute", "DELETE", path)[0]
 
-    # Recovery finishes the detach without Nova, whose next one is a 400.
-    @unittest.expectedFailure
     def test_detach_that_failed_is_repeated_when_the_storage_is_back(self):
         self.stop_storage()
         self.assertEqual(202, self.detach())

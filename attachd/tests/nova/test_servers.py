@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers with volumes through what Nova does with them, with nothing failing."""
 
-import unittest
-
 from attachd.tests.nova.case import COMPUTES, NovaCase
 from attachd.tests.wait import wait_until
 
@@ -198,8 +196,6 @@ class ShelveTest(NovaCase):
         self.admin.attached(server, volume)
         self.assert_agreed()
 
-    # A PUT for an attachment that Nova has completed without a connector is a 409.
-    @unittest.expectedFailure
     def test_volume_added_to_shelved_server_is_connected_when_it_is_unshelved(self):
         server = self.admin.server(host=ONE)
         self.shelve(server)
