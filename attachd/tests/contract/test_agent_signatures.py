@@ -131,7 +131,7 @@ class AgentManagerContractTest(_Contract, unittest.TestCase):
         agent_manager_api.DesiredState,
     )
     FINGERPRINTS: ClassVar = {
-        "1.0": "38cc98638ac78c6c19fd7fb04e0a544b",
+        "1.0": "b1d775ec0716bb0099c11748fcb302ef",
     }
     SENDING: ClassVar = {
         "report": ("call", (CREDENTIALS, REPORT)),
