@@ -6,7 +6,7 @@ import secrets
 
 from attachd.tests.lab import deployment, guests, installation
 
-MIB = 2**20
+MIB, GIB = 2**20, 2**30
 FOLDER = "/mnt/volume"
 
 
@@ -62,6 +62,34 @@ class LocalAttachTest(deployment.AgentCase):
         self.a.guest.run("kill $(cat /run/user)")
         self.type(f"local-detach {volume}")
         self.assert_nothing_is_left(self.service, volume)
+
+    def test_ext4_grows_with_its_volume_on_request_and_at_attach(self):
+        volume = self.service.api.create_volume()
+        # Only here: the machine that runs the tests may lack the right that ext4 wants.
+        self.attach(volume, f"--mkfs ext4 --mountpoint {FOLDER}")
+        data = secrets.token_bytes(MIB)
+        self.a.guest.run(f"cat > {FOLDER}/file; sync", data)
+        self.extend(volume, 2)
+        grown = json.loads(self.type(f"local-grow {volume} -f json"))
+        self.assertEqual(2 * GIB, grown["size_bytes"])
+        self.assertEqual(("ext4", 2 * GIB), (grown["filesystem"], grown["filesystem_bytes"]))
+        self.assertEqual(data, self.a.guest.run(f"cat {FOLDER}/file"))
+        self.type(f"local-detach {volume}")
+
+        self.extend(volume, 3)
+        self.attach(volume, f"--mountpoint {FOLDER}")
+        (entry,) = self.listed()
+        self.assertIn("ext4 has 2 of 3 GiB. Let it grow: attachd local-grow", entry["Growth"])
+        grown = json.loads(self.type(f"local-grow --grow-fs {volume} -f json"))
+        self.assertEqual(3 * GIB, grown["filesystem_bytes"])
+        self.assertEqual(data, self.a.guest.run(f"cat {FOLDER}/file"))
+        self.type(f"local-detach {volume}")
+        self.assert_nothing_is_left(self.service, volume)
+
+    def extend(self, volume, size):
+        api = self.service.api
+        api.request_json("POST", f"/volumes/{volume}/action", {"os-extend": {"new_size": size}})
+        api.wait_for_size(volume, size)
 
     def test_multipath_uses_all_paths_if_requested(self):
         volume = self.service.api.create_volume()
