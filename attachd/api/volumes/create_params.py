@@ -13,6 +13,7 @@ from attachd import exception, multiattach
 from attachd.api import scheduler, validation
 from attachd.api.types import lookup
 from attachd.api.volumes import backend_calls, load, policy, schema
+from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import quotas
 from attachd.db.row_types import VolumeTypeRow
@@ -83,7 +84,11 @@ def _select_or_fail(
     except exception.CapabilityMissing as error:
         if ctx.attachd_version is not None or multiattach.KEYS & specs.keys():
             raise
-        return {"state": VolumeState.ERROR.value, "error": str(error), "availability_zone": zone}
+        return {
+            "state": VolumeState.ERROR.value,
+            "error": str(error),
+            "availability_zone": zone or CONF.storage_availability_zone,
+        }
     return {"host": place.host, "availability_zone": place.availability_zone}
 
 

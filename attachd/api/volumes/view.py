@@ -196,8 +196,13 @@ def summary_with_count(volume: Volume, attached: int, viewer: Viewer) -> dict[st
 
 
 def created(volume: Volume, viewer: Viewer) -> dict[str, Any]:
-    """Return a volume that its backend has not created yet."""
+    """Return a volume that its backend has not created yet.
+
+    One that no backend can serve is in error, which the next answer shows, as in Cinder.
+    """
     shown = updated(volume, (), viewer) | {"metadata": volume.metadata}
+    if volume.host is None:
+        shown["status"] = VolumeState.CREATING.value
     if viewer.version >= mv.VOLUME_SHARED_TARGETS_AND_SERVICE_FIELDS:
         shown |= {"shared_targets": True, "service_uuid": None}
     return shown
