@@ -178,8 +178,8 @@ _V = VolumeState
 ATTACHMENT_TRANSITIONS: Mapping[Event, Transition[AttachmentState]] = MappingProxyType(
     {
         # A connect is repeated after a failure, and after a crash that interrupted it.  What was
-        # completed without a connector is still a reservation; duplicates.check_connector() has
-        # refused the rest of the attached ones.
+        # completed without a connector is still a reservation; connect_rules.decide() refuses the
+        # other attached ones.
         Event.CONNECT: Transition(
             frozenset(
                 {

@@ -30,7 +30,7 @@ from attachd.db.attachments import attachment_moves, attachment_rows, duplicates
 from attachd.db.attachments.attachment_rows import LockedVolume
 from attachd.db.engine import session
 from attachd.db.row_types import AttachmentRow, LockedVolumeRow
-from attachd.states import AttachmentKind, AttachmentState, VolumeState
+from attachd.states import AttachmentKind, AttachmentState, Event, VolumeState
 
 Connector = Mapping[str, Any]
 
@@ -120,6 +120,7 @@ def decide(locked: LockedVolume, request: Request) -> Decision:
     :raises HostFenced: an administrator has fenced the host, or drained it (HostDrained)
     :raises AlreadyConnected: the same host is connected already
     :raises ConnectorConflict: the attachment connects another host
+    :raises InvalidTransition: the attachment is one of os-attach
     :raises AttachmentNotFound, Conflict: the attachment that is to move cannot
     :raises VolumeNotAvailable, NotMultiattach, InvalidVolume: the volume has another holder; the
         class depends on the action, as the Block Storage API does
@@ -131,6 +132,7 @@ def decide(locked: LockedVolume, request: Request) -> Decision:
     connector = _reuse_connector(locked.attachment, request)
     parent: Mapping[str, Any] = {}
     if connector is not None:
+        locked = _with_reservation(locked)
         if locked.volume["any_host_closed"]:
             is_new = AttachmentState(locked.attachment["state"]) not in states.CONNECTOR_FIXED
             identity = host_identity.of_connector(connector)
@@ -151,6 +153,27 @@ def decide(locked: LockedVolume, request: Request) -> Decision:
     mode = _decide_mode(locked, request)
     _check_limits(locked, connector)
     return Decision(mode, connector, parent)
+
+
+def _with_reservation(locked: LockedVolume) -> LockedVolume:
+    """Return an attachment that was completed without a connector as the reservation that it is.
+
+    Compute completes those of a shelved server, and connects them when it is unshelved.
+
+    :raises InvalidTransition: it is one of os-attach, which has its connections beside it
+    """
+    current = locked.attachment
+    if current["state"] != AttachmentState.ATTACHED or current["connector"] is not None:
+        return locked
+    if current["kind"] == AttachmentKind.LEGACY:
+        raise exception.InvalidTransition(
+            kind="Attachment",
+            id=current["id"],
+            source=current["state"],
+            event=Event.CONNECT.value,
+        )
+    reservation: AttachmentRow = {**current, "state": AttachmentState.RESERVED.value}
+    return locked._replace(attachment=reservation)
 
 
 def _reuse_connector(current: AttachmentRow, request: Request) -> Connector | None:

@@ -34,7 +34,7 @@ import sqlalchemy as sa
 from attachd import exception, host_identity, states
 from attachd.db.attachments import attachment_rows, events
 from attachd.db.row_types import AttachmentRow
-from attachd.states import AttachmentKind, AttachmentState, Event
+from attachd.states import AttachmentKind, AttachmentState
 
 Connector = Mapping[str, Any]
 
@@ -120,21 +120,11 @@ class AlreadyConnected(attachment_rows.Refusal):
 def check_connector(current: AttachmentRow, connector: Connector) -> None:
     """Check that an attachment is not connected, or only partly and with the same connector.
 
-    An attachment that was completed without a connector is not: Compute completes those of a
-    shelved server, and connects them when it is unshelved.
-
     :raises AlreadyConnected: it is connected with this connector
     :raises ConnectorConflict: it is connected, or may be, with another one
-    :raises InvalidTransition: it is one of os-attach, which has its connections beside it
     """
     state = AttachmentState(current["state"])
-    if state not in states.CONNECTOR_FIXED:
-        return
-    if current["connector"] is None:
-        if current["kind"] == AttachmentKind.LEGACY:
-            raise exception.InvalidTransition(
-                kind="Attachment", id=current["id"], source=state, event=Event.CONNECT.value
-            )
+    if state not in states.CONNECTOR_FIXED or current["connector"] is None:
         return
     stored = current["connector"]
     is_same = host_identity.is_same_name(f"{stored.get('host')}", f"{connector.get('host')}")

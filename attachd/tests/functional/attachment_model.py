@@ -51,6 +51,10 @@ class Attachment:
     mountpoint_host: str | None = None
     legacy: bool = False
 
+    def is_completed_reservation(self) -> bool:
+        """Whether it was completed without a host, and may be connected."""
+        return self.state == "attached" and self.host is None and not self.legacy
+
     @property
     def wire(self) -> str:
         """What a client is shown."""
@@ -139,12 +143,16 @@ class Volume:
         bound = attachment.state in {"connect_unknown", "disconnect_failed"}
         if bound and attachment.host not in {None, host}:
             return CONFLICT
-        if attachment.state not in {"reserved", "connect_failed", "connect_unknown"}:
+        is_completed = attachment.is_completed_reservation()
+        may_be_repeated = attachment.state in {"reserved", "connect_failed", "connect_unknown"}
+        if not (is_completed or may_be_repeated):
             return CONFLICT
         if not self._may_connect(attachment, alone=alone):
             return CONFLICT
         attachment.host = host
-        return self.connected(attachment, faults)
+        result = self.connected(attachment, faults)
+        self.leaving = min(self.leaving, self._count_attached())
+        return result
 
     def _may_connect(self, attachment: Attachment, *, alone: bool) -> bool:
         if "error" in self.status(without=attachment)[0]:
@@ -194,10 +202,12 @@ class Volume:
 
     def begin_to_leave(self, attachment: Attachment) -> None:
         """Count the detaches that are still to come, of those that were begun."""
-        if attachment.state == "attached":
+        if attachment.state in {"attached", "disconnect_failed"}:
             attachment.state = "leaving"
-            attached = sum(call.state == "attached" for call in self.used())
-            self.leaving = min(max(self.leaving - 1, 0), attached)
+            self.leaving = min(max(self.leaving - 1, 0), self._count_attached())
+
+    def _count_attached(self) -> int:
+        return sum(item.state == "attached" for item in self.used())
 
     @staticmethod
     def shut_out(attachment: Attachment, faults: Faults) -> bool:

@@ -121,6 +121,7 @@ class Volume(attachment_model.Volume):
         alone: bool,
     ) -> int:
         """Let a host in."""
+        is_completed = attachment.is_completed_reservation()
         bound = attachment.state in _BOUND and attachment.host is not None
         if bound and (attachment.host, attachment.connector_mode) != (host, result):
             return CONFLICT
@@ -130,26 +131,32 @@ class Volume(attachment_model.Volume):
             return CONFLICT
         mode = self._mode(attachment, result)
         code = OK if mode else BAD
-        if attachment.state in _NEW and (
-            self._is_full(attachment) or self._is_full_at(host, attachment, every)
-        ):
+        is_new = is_completed or attachment.state in _NEW
+        if is_new and self._is_over_a_limit(host, attachment, every):
             code = BAD
-        if code == OK and attachment.state not in {*_NEW, "connect_unknown"}:
+        if code == OK and not is_new and attachment.state != "connect_unknown":
             code = CONFLICT
         if code == OK:
             attachment.host, attachment.connector_mode, attachment.mode = host, result, mode
             code = self.connected(attachment, faults)
+            self.leaving = min(self.leaving, self._count_attached())
             if attachment.state == "connect_failed":
                 attachment.mode = attachment.asked
         return code
 
     def _mode(self, attachment: Attachment, result: str | None) -> str | None:
         """Return what a host may do; None: less than it wants."""
-        if attachment.state in _BOUND and attachment.mode:
+        is_bound = attachment.state in _BOUND and not attachment.is_completed_reservation()
+        if is_bound and attachment.mode:
             return attachment.mode
         wanted = attachment.asked or result
         writes = wanted != "ro" and self._may_write(attachment)
         return "rw" if writes else None if wanted == "rw" else "ro"
+
+    def _is_over_a_limit(
+        self, host: str, attachment: Attachment, every: Iterable["Volume"]
+    ) -> bool:
+        return self._is_full(attachment) or self._is_full_at(host, attachment, every)
 
     def _is_full_at(self, host: str, attachment: Attachment, every: Iterable["Volume"]) -> bool:
         local = [other for other in self._others(attachment) if other.host == host]
