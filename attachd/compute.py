@@ -10,6 +10,7 @@ Source: the Compute API, "List Servers Detailed", "List volume attachments for a
 """
 
 from collections.abc import Iterator, Mapping
+import contextlib
 import json
 import time
 from typing import Any, Final, NamedTuple
@@ -149,12 +150,19 @@ def connect(plugin: Any) -> adapter.Adapter:
 
 
 def get(compute: adapter.Adapter, path: str) -> Any:
-    """Send one request; return the response, whatever its status.
+    """Read something; return the response as :func:`send` does."""
+    return send(compute, "GET", path)
+
+
+def send(compute: adapter.Adapter, method: str, path: str, **options: Any) -> Any:
+    """Send one request; return the response, with any status.
 
     :raises ClientException, OSError: there is none
     """
-    return compute.get(
+    return compute.request(
         path,
+        method,
+        **options,
         raise_exc=False,
         redirect=False,
         timeout=(CONF.nova.connect_timeout, CONF.nova.read_timeout),
@@ -250,10 +258,8 @@ class ComputeReader:
         """
         self._count()
         path = f"/servers/{_quoted(server_id)}/os-volume_attachments/{_quoted(volume_id)}"
-        try:
-            answer = self._adapter.delete(path, raise_exc=False, redirect=False)
-        except (auth_exceptions.ClientException, OSError) as error:
-            raise Failure(f"Compute cannot be asked: {error}", is_final=False) from error
+        with _no_answer("asked"):
+            answer = send(self._adapter, "DELETE", path)
         if answer.status_code != ACCEPTED:
             text = answer.content[:_SHOWN_BYTES].decode(errors="replace")
             reason = f"Compute answers DELETE {path} with status {answer.status_code}: {text}"
@@ -268,12 +274,8 @@ class ComputeReader:
     def _find(self, path: str) -> Any:
         """Return the body of a response; None if Compute has no such object."""
         self._count()
-        try:
+        with _no_answer("asked"):
             answer = get(self._adapter, path)
-        except auth_exceptions.ConnectTimeout as error:
-            raise Failure("Compute takes longer to answer than [nova] allows it to.") from error
-        except (auth_exceptions.ClientException, OSError) as error:
-            raise Failure(f"Compute cannot be asked: {error}") from error
         status: int = answer.status_code
         if status not in {OK, NOT_FOUND}:
             reason = _REFUSALS.get(status, f"Compute answers GET {path} with status {status}.")
@@ -311,19 +313,14 @@ class EventSender:
         :raises Failure: it has to be sent again; final: other events would fail as well
         """
         event = {"name": name, "server_uuid": server_id, "tag": tag, "status": "completed"}
-        try:
-            answer = self._adapter.post(
+        with _no_answer("reached"):
+            answer = send(
+                self._adapter,
+                "POST",
                 "/os-server-external-events",
                 json={"events": [event]},
                 microversion=EVENTS_MICROVERSION,
-                raise_exc=False,
-                redirect=False,
-                timeout=(CONF.nova.connect_timeout, CONF.nova.read_timeout),
             )
-        except auth_exceptions.ConnectTimeout as error:
-            raise Failure("Compute takes longer to answer than [nova] allows it to.") from error
-        except (auth_exceptions.ClientException, OSError) as error:
-            raise Failure(f"Compute cannot be reached: {error}") from error
         _check_event(answer.status_code, answer.content, event)
 
 
@@ -352,6 +349,17 @@ def _find_code(events: Any, sent: Mapping[str, str]) -> int:
             if isinstance(code, int):
                 return code
     raise Failure(_NOT_COMPUTE)
+
+
+@contextlib.contextmanager
+def _no_answer(verb: str) -> Iterator[None]:
+    """Raise Failure where there is no response; ``verb`` is what Compute cannot be."""
+    try:
+        yield
+    except auth_exceptions.ConnectTimeout as error:
+        raise Failure("Compute takes longer to answer than [nova] allows it to.") from error
+    except (auth_exceptions.ClientException, OSError) as error:
+        raise Failure(f"Compute cannot be {verb}: {error}") from error
 
 
 def _quoted(part: str) -> str:
