@@ -36,22 +36,19 @@ def shown(storage: BlockStorage, attachment_id: str, progress: Progress) -> Iter
 def _show(
     storage: BlockStorage, attachment_id: str, progress: Progress, is_over: threading.Event
 ) -> None:
-    pause = DELAY
+    host, pause = None, DELAY
     while not is_over.wait(pause):
         with contextlib.suppress(exceptions.SDKException):
-            if text := describe(storage, attachment_id):
-                progress(text)
+            # Read once: the answer has secrets, and the agent of an attachment stays the same.
+            host = host or storage.show(attachment_id).get("agent")
+            if host is None:
+                return
+            progress(describe(storage, host))
         pause = INTERVAL
 
 
-def describe(storage: BlockStorage, attachment_id: str) -> str | None:
-    """Return what the deletion of an attachment waits for; None: for no agent.
-
-    :raises SDKException: the attachment cannot be read
-    """
-    host = storage.show(attachment_id).get("agent")
-    if host is None:
-        return None
+def describe(storage: BlockStorage, host: str) -> str:
+    """Return what a deletion waits for: the agent of a host, and how old its last report is."""
     reported = ""
     with contextlib.suppress(exceptions.SDKException):  # Its user may not read agents.
         last = storage.agent(host)["last_seen"]

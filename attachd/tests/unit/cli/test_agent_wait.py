@@ -21,7 +21,7 @@ class AgentWaitTest(unittest.TestCase):
         self.storage.agent.return_value = {"last_seen": seen.replace(tzinfo=None).isoformat()}
 
     def describe(self):
-        return agent_wait.describe(self.storage, "a")
+        return agent_wait.describe(self.storage, "node-1")
 
     def test_description_names_the_host_and_its_last_report(self):
         self.assertRegex(
@@ -37,8 +37,19 @@ class AgentWaitTest(unittest.TestCase):
         self.assertIn("has never reported", self.describe())
 
     def test_attachment_without_agent_shows_nothing(self):
-        self.storage.show.return_value = {"id": "a", "agent": None}
-        self.assertIsNone(self.describe())
+        is_read, progress = threading.Event(), mock.Mock()
+
+        def show(_attachment_id):
+            is_read.set()
+            return {"id": "a", "agent": None}
+
+        self.storage.show.side_effect = show
+        with (
+            mock.patch.object(agent_wait, "DELAY", 0.0),
+            agent_wait.shown(self.storage, "a", progress),
+        ):
+            self.assertTrue(is_read.wait(TIMEOUT))
+        progress.assert_not_called()
 
     def test_deletion_that_takes_long_shows_each_interval(self):
         lines, again = [], threading.Event()
@@ -56,6 +67,7 @@ class AgentWaitTest(unittest.TestCase):
         ):
             self.assertTrue(again.wait(TIMEOUT))
         self.assertIn("node-1", lines[0])
+        self.assertEqual(2, self.storage.show.call_count)  # One has failed.
 
     def test_deletion_that_is_fast_asks_for_nothing(self):
         with agent_wait.shown(self.storage, "a", mock.Mock()):
