@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 import re
 from typing import Final
+import uuid
 
 from attachd import exception
 from attachd.agent.mount.mount_rules import MountRules
@@ -62,12 +63,11 @@ def check_unique(device: str, fs_type: str) -> None:
     """
     if fs_type != "btrfs" or (_BTRFS / "features" / "temp_fsid").exists():
         return
-    fsid = _read(device, *_BTRFS_FSID).hex()
-    uuid = "-".join((fsid[:8], fsid[8:12], fsid[12:16], fsid[16:20], fsid[20:]))
-    members = {path.name for path in (_BTRFS / uuid / "devices").glob("*")}
+    fsid = uuid.UUID(bytes=_read(device, *_BTRFS_FSID))
+    members = {path.name for path in (_BTRFS / f"{fsid}" / "devices").glob("*")}
     if members and Path(device).resolve().name not in members:
         raise exception.HostError(
-            reason=f"{device} carries a btrfs with the UUID {uuid}, which is mounted from "
+            reason=f"{device} carries a btrfs with the UUID {fsid}, which is mounted from "
             f"{', '.join(sorted(members))}: it is a copy of that, and btrfs would mix them up. "
             "Unmount the original, mount the copy on another host, or attach it without a "
             f"mountpoint, give it a UUID of its own with 'btrfstune -m {device}', and mount it "

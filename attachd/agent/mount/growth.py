@@ -46,7 +46,7 @@ def is_read(entry: Entry) -> bool:
     state, device = entry.filesystem, entry.device
     if device is None:
         return True
-    if state is None or state.device_size != _device_size(device.path):
+    if state is None or state.device_size != block_device.size(device.path):
         return False
     mount = find_mount(device.path)
     return mount is None or mount.mount_id == state.mount
@@ -85,7 +85,7 @@ def read(device: str, locks: Collection[int] = ()) -> FilesystemState:
     :param locks: file descriptors that are open until the end of the program that reads it
     :raises HostError: it could not be read
     """
-    mount, size = find_mount(device), _device_size(device)
+    mount, size = find_mount(device), block_device.size(device)
     if mount is None and Path(device).is_file():
         # Other hosts may replace what has the name of the file.
         return FilesystemState("", 0, size)
@@ -112,7 +112,8 @@ def grow(device: str, locks: Collection[int] = ()) -> FilesystemState:
             reason=f"only {', '.join(GROWABLE)} can grow. Use the tools of {mount.fs_type}."
         )
     _refresh(device, mount)
-    state = _run(device, mount, _device_size(device), _device_size(device), locks)
+    size = block_device.size(device)
+    state = _run(device, mount, size, size, locks)
     if state.is_smaller:
         raise exception.HostError(reason="the kernel has not let it grow (see dmesg).")
     return state
@@ -156,10 +157,6 @@ def _refresh(device: str, mount: Mount) -> None:
 def _node(device: str, mount: Mount | None) -> str:
     """Return the block device: of a plain file, that which is mounted."""
     return mount.source if mount is not None and Path(device).is_file() else device
-
-
-def _device_size(device: str) -> int:
-    return block_device.size(device)
 
 
 def _kind(fs_type: str) -> str:
