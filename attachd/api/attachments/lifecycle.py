@@ -29,6 +29,7 @@ from attachd.db.attachments import (
     async_requests,
     attachment_moves,
     attachment_queries,
+    attachment_rows,
     connect_rules,
     duplicates,
 )
@@ -199,8 +200,10 @@ def expiry_time(ctx: RequestContext, requested: Mapping[str, Any]) -> datetime.d
     :raises InvalidInput: the time is too long, or the attachment is connected at once
     """
     seconds = requested.get(EXPIRES_IN)
-    is_of_compute = ctx.by_service and requested.get("instance_uuid") and seconds is None
-    maximum = 0 if is_of_compute else CONF.api.reservation_ttl
+    is_kept = seconds is None and attachment_rows.is_of_compute(
+        {**requested, "by_service": ctx.by_service}
+    )
+    maximum = 0 if is_kept else CONF.api.reservation_ttl
     if seconds is not None and requested.get("connector"):
         raise _invalid_expiry(
             seconds, "An attachment that is connected at once does not expire: leave it out."
