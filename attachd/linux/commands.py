@@ -62,6 +62,7 @@ def run(
     timeout: float = DEFAULT_TIMEOUT,
     pass_fds: Sequence[int] = (),
     progress: Callable[[], object] = _no_progress,
+    stdin: str | None = None,
 ) -> str:
     """Run a command that has to succeed, and wait for its end.
 
@@ -69,10 +70,11 @@ def run(
     :param progress: as :func:`execute` takes it
     :param pass_fds: file descriptors that it keeps open, so that a lock lasts until its end also
         when this process is killed
+    :param stdin: its standard input, which may be a secret; None: it has none
     :returns: its standard output
     :raises HostError: it is missing, failed or was killed
     """
-    result = execute(line, timeout, pass_fds, progress=progress)
+    result = execute(line, timeout, pass_fds, progress=progress, stdin=stdin)
     if result.exit_code:
         reason = result.stderr or f"exit code {result.exit_code}"
         raise exception.HostError(reason=f"'{_mask(line)}' failed: {reason}")
@@ -87,6 +89,7 @@ def execute(
     environment: Mapping[str, str] | None = None,
     progress: Callable[[], object] = _no_progress,
     reap: Callable[[Process], object] = _reap_in_thread,
+    stdin: str | None = None,
 ) -> CommandResult:
     """Run a command and wait for its end; any exit code is a result.
 
@@ -98,12 +101,13 @@ def execute(
     :param environment: variables beside PATH and LC_ALL, which are all that it gets
     :param progress: called each ``timeout`` seconds: the command goes on if the result is another
     :param reap: waits for the end of a killed command
+    :param stdin: as :func:`run` takes it
     :raises HostError: it is missing, or was killed and may have had effect
     """
     started = time.monotonic()
-    process = _start(line, line, environment, pass_fds)
+    process = _start(line, line, environment, pass_fds, has_input=stdin is not None)
     try:
-        stdout, stderr = _communicate(process, timeout, progress)
+        stdout, stderr = _communicate(process, timeout, progress, stdin)
     except subprocess.TimeoutExpired as error:
         process.kill()
         for pipe in (process.stdout, process.stderr):
@@ -120,14 +124,15 @@ def execute(
 
 
 def _communicate(
-    process: Process, timeout: float, progress: Callable[[], object]
+    process: Process, timeout: float, progress: Callable[[], object], stdin: str | None
 ) -> tuple[str, str]:
     """Return the output of a process; raises TimeoutExpired after a time without progress."""
     reached = progress()
     while True:
         try:
-            return process.communicate(timeout=timeout)
+            return process.communicate(input=stdin, timeout=timeout)
         except subprocess.TimeoutExpired:
+            stdin = None  # communicate() has it
             before, reached = reached, progress()
             if reached == before:
                 raise
@@ -207,6 +212,8 @@ def _start(
     full_line: Sequence[str],
     environment: Mapping[str, str] | None = None,
     pass_fds: Sequence[int] = (),
+    *,
+    has_input: bool = False,
 ) -> Process:
     try:
         return subprocess.Popen(  # noqa: S603 (a list of arguments, no shell)
@@ -215,7 +222,7 @@ def _start(
             errors="replace",
             pass_fds=pass_fds,
             process_group=0,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if has_input else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -27,6 +27,15 @@ class RunTest(unittest.TestCase):
     def test_output_is_returned(self):
         self.assertEqual("a b\n", commands.run("echo", "a b"))
 
+    def test_input_reaches_command_also_after_progress(self):
+        self.assertEqual("a b", commands.run("cat", stdin="a b"))
+        steps = itertools.count()
+        script = "sleep 0.3; cat"
+        result = commands.run(
+            "sh", "-c", script, timeout=0.1, stdin="a b", progress=lambda: next(steps)
+        )
+        self.assertEqual("a b", result)
+
     def test_failure_names_command_and_reason(self):
         with self.assertRaisesRegex(exception.HostError, "'ls /nowhere-at-all' failed: .*No such"):
             commands.run("ls", "/nowhere-at-all")
@@ -143,7 +152,7 @@ class ExecuteTest(unittest.TestCase):
         script = 'sleep 600 & echo $$ > "$0.new"; mv "$0.new" "$0"; wait'
         real = subprocess.Popen.communicate
 
-        def communicate(process, timeout):
+        def communicate(process, timeout, **_input):
             wait_until(note.exists)
             return real(process, timeout=timeout / 100)
 
