@@ -18,13 +18,14 @@ from attachd.agent.connectors.base import Options
 from attachd.agent.host import Host
 from attachd.agent.host_lease import HostLease, HostLeaseGuard
 from attachd.agent.host_reporter import HostReporter
+from attachd.agent.libvirt_secrets import LibvirtSecrets
 from attachd.agent.reconciler import Reconciler
 from attachd.agent.report_tokens import ReportTokens, read_machine_id
 from attachd.agent.worker_pool import DEFAULT_TIMEOUT, CallTimeout, TimeboxedCall, WorkerPool
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.rpc import agent_api, agent_manager_api, agent_transport
-from attachd.rpc.agent_manager_api import DesiredState
+from attachd.rpc.agent_manager_api import IN_LIBVIRT, DesiredState
 
 LOG = log.getLogger(__name__)
 
@@ -83,7 +84,9 @@ class Agent:
             CONF.agent.grow_filesystems,
         )
         self._reporter = HostReporter(host, options)
-        self._workers = WorkerPool(self._reconciler.reconcile, CONF.agent.threads)
+        uri = CONF.agent.libvirt_uri
+        self._secrets = LibvirtSecrets(self._credentials, uri) if uri else None
+        self._workers = WorkerPool(self._reconcile, CONF.agent.threads)
         self._server = agent_transport.get_host_server(
             Endpoint(self._workers.reconcile_now), host.identity.name
         )
@@ -162,6 +165,7 @@ class Agent:
             "lease": held,
             "machine_id": self._machine_id,
             "token": token,
+            "libvirt_secrets": self._secrets is not None,
         }
         self._must_confirm = False
         fenced: exception.HostFenced | None = None
@@ -188,11 +192,25 @@ class Agent:
             self._lease.renew(sent_at, min(lengths, default=None))
             self._must_confirm = self._lease.get_length() != held
         self._guard.wake()
-        pending = self._reconciler.list_pending(desired_states, self._host_timeout())
+        pending = self._list_pending(desired_states)
         self._workers.reset_others(pending)
         self._workers.submit(pending)
         if fenced is not None:
             raise fenced
+
+    def _list_pending(self, desired_states: list[DesiredState]) -> list[str]:
+        """Return the attachments that do not seem to be in their desired state."""
+        secrets = [state for state in desired_states if state["target_state"] == IN_LIBVIRT]
+        devices = [state for state in desired_states if state not in secrets]
+        pending = self._reconciler.list_pending(devices, self._host_timeout())
+        if self._secrets is not None:
+            pending += self._secrets.list_pending(secrets, self._host_timeout())
+        return pending
+
+    def _reconcile(self, attachment_id: str) -> None:
+        """Bring an attachment to its desired state: a secret of libvirt, or a device."""
+        if self._secrets is None or not self._secrets.reconcile(attachment_id):
+            self._reconciler.reconcile(attachment_id)
 
     def _store_token(self) -> None:
         """Store the token of the next report; a disk that hangs does not delay the report.

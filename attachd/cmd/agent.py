@@ -14,12 +14,13 @@ from oslo_log import log
 from oslo_service import systemd
 
 from attachd import exception, service
-from attachd.agent import key
+from attachd.agent import key, libvirt_secrets
 from attachd.agent.connectors import brick
 from attachd.agent.host import Host, Identity
 from attachd.agent.journal import Owner
 from attachd.agent.service import Agent
 from attachd.conf import CONF
+from attachd.linux import commands
 from attachd.linux.child_process import Forker
 from attachd.telemetry import gmr, tracing
 
@@ -90,6 +91,8 @@ def _prepare(host: Host) -> Agent:
     credentials = key.load_or_create(Path(CONF.agent.key_file or folder / "agent.key"))
     if isinstance(host.connector, brick.BrickConnector) and not host.connector.has_library():
         raise exception.HostError(reason=f"os-brick is missing here: {brick.INSTALL}")
+    if CONF.agent.libvirt_uri and (missing := commands.list_missing(libvirt_secrets.NEEDED)):
+        raise exception.HostError(reason=f"[agent]libvirt_uri needs {', '.join(missing)}.")
     _check_host_name(host)
     return Agent(host, credentials)
 

@@ -65,6 +65,13 @@ OPTIONS = [
         default=False,
         help="Whether to fail where multipathd does not run, rather than to use one path.",
     ),
+    cfg.StrOpt(
+        "libvirt_uri",
+        help="The libvirt by which nova-compute runs guests on this host, such as "
+        "qemu:///system: the agent defines a secret there for each attachment of Compute that "
+        "needs a key, such as those of Ceph, and removes it. None: it defines none. `host` has to "
+        "be the name that nova-compute has in its option host.",
+    ),
     cfg.ListOpt(
         "grow_filesystems",
         item_type=types.String(choices=["ext4", "xfs", "btrfs"]),

@@ -360,6 +360,9 @@ attachments = sa.Table(
     sa.Column("initiator_key", sa.String(255)),
     # which agent has reported the device, as of agents/machines.py; NULL: not known
     sa.Column("device_origin", sa.String(96)),
+    # the host whose agent defines a secret of libvirt for it, and of which generation; for Compute
+    sa.Column("secret_agent", sa.String(255)),
+    sa.Column("secret_generation", sa.Integer),
     sa.Index(None, "volume_id"),
     sa.Index(None, "project_id", "created_at", "id"),
     sa.Index(None, "created_at", "id"),
@@ -479,6 +482,8 @@ agents = sa.Table(
     sa.Column("refused_boots", Json),
     # until when its report counts for attachments that are not in the database; NULL: it does not
     sa.Column("believed_until", Moment),
+    # whether it defines secrets of libvirt
+    sa.Column("libvirt_secrets", sa.Boolean),
     **MARIADB_OPTIONS,
 )
 

@@ -184,6 +184,8 @@ class AttachmentRow(TypedDict):
     host_key: str | None
     initiator_key: str | None
     device_origin: str | None
+    secret_agent: str | None
+    secret_generation: int | None
 
 
 class AttachmentVersion(TypedDict):
@@ -299,6 +301,7 @@ class AgentRow(MachineRow):
     lost_at: datetime.datetime | None
     lost_action: str | None
     believed_until: datetime.datetime | None
+    libvirt_secrets: bool | None
     alive: NotRequired[bool]
 
 

@@ -40,6 +40,7 @@ from oslo_config import cfg
 from attachd import exception
 
 AccessMode = Literal["rw", "ro"]
+KeyHolder = Literal["caller", "agent"]
 
 Connector = Mapping[str, Any]
 """Connector properties of a host, as os-brick's get_connector_properties() returns them.
@@ -108,6 +109,10 @@ class Export:
     :ivar own_connection: whether it shares no connection with other exports, so that its mode can
         change; the same for each call. Only drivers with the ability ``abilities.SwitchMode`` get
         such exports
+    :ivar key_holder: only with :attr:`Driver.LIBVIRT_SECRETS`.  "caller": a key of the connection
+        is in its connection info.  "agent": it is not; it is ``key`` of
+        :class:`WithSecrets`, and the agent of the host makes a secret of libvirt of it, whose
+        UUID is the id of the attachment
     """
 
     attachment_id: str
@@ -116,6 +121,7 @@ class Export:
     secret: str = field(default="", repr=False)
     provider_secrets: Mapping[str, Any] = field(default_factory=dict, repr=False)
     own_connection: bool = False
+    key_holder: KeyHolder = "caller"
 
 
 Answer = TypeVar("Answer")
@@ -302,6 +308,8 @@ class Driver(abc.ABC):
         volume never run at the same time, except a revoke after a grant that has failed
     :cvar HOSTS_WRITE_SIZES: whether hosts can change the sizes of volumes by which the driver
         knows what is allocated; then the manager reports the sizes in the database
+    :cvar LIBVIRT_SECRETS: whether Compute opens the volumes by libvirt, which takes the key of a
+        connection from a secret of its own: then each export of Compute has a ``key_holder``
     :ivar promises: what the backend enforces; where that depends on options, :meth:`setup` sets it
     :ivar storage_ids: what identifies the storage of each pool, set by each :meth:`setup`. The
         manager compares it with what it was when the backend served its first volumes, and uses no
@@ -316,6 +324,7 @@ class Driver(abc.ABC):
     SHARED_TARGETS: ClassVar[bool | None] = None
     PARALLEL_GRANTS: ClassVar[bool] = False
     HOSTS_WRITE_SIZES: ClassVar[bool] = False
+    LIBVIRT_SECRETS: ClassVar[bool] = False
     OPTIONS: Sequence[cfg.Opt] = ()
     promises = Promises()
     storage_ids: Mapping[str, str] = MappingProxyType({})

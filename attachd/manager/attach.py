@@ -15,6 +15,7 @@ from oslo_log import log
 
 from attachd import exception, states
 from attachd.db import host_identities, models
+from attachd.db.agents import agent_store
 from attachd.db.attachments import attachment_rows, attachment_store, connect_rules, duplicates
 from attachd.db.attachments.attachment_rows import Guard, LockedVolume
 from attachd.db.attachments.connect_rules import Action, Request
@@ -125,11 +126,34 @@ def attach_guard(backend: Backend, request: Request) -> Guard:
         if request.action is not Action.RESUME:
             backend.driver.check_access_mode(values["mode"])
         values |= attachment_rows.next_generation(locked.attachment)
+        values |= _secret_agent(backend, locked, request.connector or {})
         if locked.attachment["move_from"] is not None:
             values |= moves.connect_columns(backend, locked, values["mode"])
         return values | _secret_columns(backend, locked, values)
 
     return guard
+
+
+def _secret_agent(backend: Backend, locked: LockedVolume, connector: Connector) -> dict[str, Any]:
+    """Return the column with the host whose agent gives libvirt the key of a connection.
+
+    :raises Conflict: Compute could not use the connection
+    """
+    row, host = locked.attachment, f"{connector.get('host') or ''}"
+    if (
+        not backend.driver.LIBVIRT_SECRETS
+        or row["agent"]
+        or not attachment_rows.is_of_compute(row)
+    ):
+        return {}
+    agent = agent_store.find_secret_agent(locked.connection, host)
+    if agent is None:
+        raise exception.Conflict(
+            reason=f"Compute connects volume {row['volume_id']} to host {host}, and libvirt there "
+            f"has no key for backend {backend.name}: no agent of this name defines it. Run "
+            f"attachd-agent on the host, with [agent]host = {host} and [agent]libvirt_uri."
+        )
+    return {"secret_agent": agent}
 
 
 def _secret_columns(

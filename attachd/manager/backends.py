@@ -19,6 +19,7 @@ from stevedore import driver as entry_point
 
 from attachd import conf, exception, states
 from attachd.conf import CONF
+from attachd.db.attachments import attachment_rows
 from attachd.db.cluster import volume_leases
 from attachd.db.row_types import AttachmentRow, DriverVolume, LockedVolumeRow
 from attachd.db.secrets import encryption
@@ -298,6 +299,7 @@ def export(row: ExportRow) -> Export:
         mode,
         provider_secrets=_provider_secrets(row, encryption.ATTACHMENTS),
         own_connection=bool(row["own_connection"]),
+        key_holder=attachment_rows.find_key_holder(row),
     )
 
 

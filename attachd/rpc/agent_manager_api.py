@@ -26,6 +26,9 @@ LOG = logging.getLogger(__name__)
 
 VERSION = "1.0"
 
+IN_LIBVIRT: Final = "in-libvirt"
+"""The target state of an attachment of Compute whose key has to be a secret of libvirt."""
+
 TIMEOUT = 30
 """Seconds that an agent waits for an answer: the service only reads and writes a few rows.
 
@@ -131,19 +134,23 @@ class Report(HostReport):
     :ivar lease: the length of the lease that it holds, in seconds; None: it holds none
     :ivar machine_id: of the firmware or the operating system; None: the machine has none
     :ivar token: distinguishes a copy of the machine from the machine
+    :ivar libvirt_secrets: whether the agent defines secrets of libvirt for Compute
     """
 
     lease: int | None
     machine_id: str | None
     token: ReportToken
+    libvirt_secrets: bool
 
 
 class DesiredState(TypedDict):
     """The desired state of one attachment.
 
-    :ivar target_state: "connected": the device has to exist; "disconnected": it has to go
-    :ivar complete: whether the agent has reported the device already
-    :ivar connection_info: flat, as the API shows it; {} in the answer to a report
+    :ivar target_state: "connected": the device has to exist; "disconnected": it has to go;
+        :data:`IN_LIBVIRT`: no device, but a secret of libvirt has to exist
+    :ivar complete: whether the agent has reported the device, or the secret, already
+    :ivar connection_info: flat, as the API shows it; {} in the answer to a report; for a secret
+        only ``key``, in Base64
     :ivar secrets_withheld: whether secrets are missing in it: the host has got them before
     :ivar size_gib: of the volume, in GiB (2**30 bytes)
     :ivar generation: fencing token: reports about an older generation are refused
@@ -234,8 +241,9 @@ def desired_state(credentials: AgentCredentials, attachment_id: str) -> DesiredS
 def connected(
     credentials: AgentCredentials, attachment_id: str, generation: int, device: str
 ) -> None:
-    """Report that the device exists: the attachment is complete.
+    """Report that the device exists: the attachment is complete; or that the secret does.
 
+    :param device: its path; of a secret its name
     :raises InvalidTransition: it is no longer to be connected, or has another generation
     """
     _call_as_process(

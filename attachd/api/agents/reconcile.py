@@ -5,6 +5,7 @@ The agent reports each result to a manager, which stores it.  The API gets no me
 """
 
 from collections.abc import Collection
+from typing import Final
 
 from attachd import exception
 from attachd.api import polling
@@ -15,6 +16,9 @@ from attachd.db.agents import agent_store, agent_transitions
 from attachd.objects import Attachment
 from attachd.rpc import agent_api, bulkheads
 from attachd.states import AttachmentState
+
+SECRET_TIMEOUT: Final = 30.0
+"""Seconds that a call of Compute waits for a secret of libvirt."""
 
 
 def reconcile(
@@ -40,6 +44,41 @@ def reconcile(
             lambda: _is_pending(attachment.id, host, pending), CONF.agent.work_timeout
         ):
             raise exception.AgentTimeout(host=host, attachment_id=attachment.id)
+
+
+def define_secret(ctx: RequestContext, attachment: Attachment) -> None:
+    """Have the agent of the host define the secret of libvirt that Compute needs, if there is one.
+
+    :raises Conflict: it is not defined, and why
+    :raises TooManyCalls: the volume or the project has too many waiting calls
+    :raises Unavailable: the message could not be sent, or too many calls wait for the agent
+    """
+    progress = agent_store.get_secret_progress(attachment.id)
+    if progress is None or progress.is_defined:
+        return
+    host = progress.host
+    with bulkheads.slot(_server_name(host), attachment.volume_id, ctx.project_id):
+        agent_transitions.clear_error(attachment.id)
+        agent_api.reconcile(ctx, host, attachment.id)
+        if not polling.wait_while(lambda: _is_secret_pending(attachment.id, host), SECRET_TIMEOUT):
+            raise _secret_missing(attachment.id, host, "its agent did not answer in time.")
+
+
+def _is_secret_pending(attachment_id: str, host: str) -> bool:
+    """Return whether an agent has not defined a secret yet; raises Conflict: it could not."""
+    progress = agent_store.get_secret_progress(attachment_id)
+    if progress is None:
+        raise _secret_missing(attachment_id, host, "the attachment was disconnected meanwhile.")
+    if progress.error:
+        raise _secret_missing(attachment_id, host, progress.error)
+    return not progress.is_defined
+
+
+def _secret_missing(attachment_id: str, host: str, reason: str) -> exception.Conflict:
+    return exception.Conflict(
+        reason=f"libvirt on host {host} has no secret for attachment {attachment_id}: {reason} "
+        "Check attachd-agent and libvirt there, and repeat the request."
+    )
 
 
 def check_may_wait(ctx: RequestContext, host: str, volume_id: str) -> None:

@@ -18,6 +18,7 @@ from oslo_log import log
 
 from attachd import exception, notifications
 from attachd.api import idempotency, policy_rules
+from attachd.api.agents import reconcile
 from attachd.api.attachments import policy, view
 from attachd.api.endpoint import AsyncPreference
 from attachd.api.idempotency import AlreadyMade, IdempotencyClaim
@@ -256,6 +257,13 @@ def connect_shared(
         note = functools.partial(async_requests.connect_shared, *what)
         return _connect_async(ctx, attachment, connector, async_response, note)
     answer = manager_api.attach(ctx, attachment, connector, denied_rule)
+    try:
+        _define_secret(ctx, attachment)
+    except Exception:
+        # The caller does not learn the id of the attachment.
+        with contextlib.suppress(exception.AttachdError):
+            manager_api.detach(ctx, attachment, None)
+        raise
     if attachment.wire_state == "error_attaching":  # An earlier run of this request failed.
         attachment.state = AttachmentState.RESERVED.value
     return view.show_connected(ctx, attachment, answer, connector)
@@ -277,7 +285,14 @@ def connect_exclusive(
         note = functools.partial(async_requests.connect_exclusive, *what)
         return _connect_async(ctx, attachment, connector, async_response, note)
     answer = manager_api.attach_exclusive(ctx, attachment, connector, denied_rule)
+    _define_secret(ctx, attachment)
     return view.show_connected(ctx, attachment, answer, connector)
+
+
+def _define_secret(ctx: RequestContext, attachment: Attachment) -> None:
+    """Wait until Compute can use a connection; raises as reconcile.define_secret()."""
+    if ctx.by_service and attachment.instance_uuid:
+        reconcile.define_secret(ctx, attachment)
 
 
 def check_backlog(project_id: str) -> None:

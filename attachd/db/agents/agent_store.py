@@ -253,17 +253,49 @@ def list_assigned(host: str, attachment_id: str | None = None) -> list[AssignedR
     :param attachment_id: only this one
     :returns: oldest first, with secrets
     """
+    return session.fetch_all(
+        _select_assigned(_ATTACHMENTS.c.agent == host, attachment_id), AssignedRow
+    )
+
+
+@retried
+def list_secrets(host: str, attachment_id: str | None = None) -> list[AssignedRow]:
+    """Return the attachments of Compute for which a host's agent defines a secret of libvirt.
+
+    :param attachment_id: only this one
+    :returns: as :func:`list_assigned`
+    """
+    return session.fetch_all(
+        _select_assigned(_ATTACHMENTS.c.secret_agent == host, attachment_id), AssignedRow
+    )
+
+
+def _select_assigned(
+    condition: sa.ColumnElement[bool], attachment_id: str | None
+) -> sa.Select[Any]:
     names = ("size_gib", "shared_targets", "host", "multiattach")
     columns = (_VOLUMES.c[name].label(f"volume_{name}") for name in names)
     statement = (
         sa.select(_ATTACHMENTS, *columns, statements.TYPE_SPECS)
         .join(_VOLUMES, _VOLUMES.c.id == _ATTACHMENTS.c.volume_id)
-        .where(_ATTACHMENTS.c.agent == host, _ATTACHMENTS.c.state.in_(sorted(WITH_ACCESS)))
+        .where(condition, _ATTACHMENTS.c.state.in_(sorted(WITH_ACCESS)))
         .order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id)
     )
     if attachment_id is not None:
         statement = statement.where(_ATTACHMENTS.c.id == attachment_id)
-    return session.fetch_all(statement, AssignedRow)
+    return statement
+
+
+def find_secret_agent(connection: sa.Connection, host: str) -> str | None:
+    """Return the name of a host if its agent defines secrets of libvirt; None: it does not.
+
+    :param connection: of a transaction
+    """
+    statement = sa.select(_AGENTS.c.host).where(
+        _AGENTS.c.host == host, _AGENTS.c.libvirt_secrets.is_(True)
+    )
+    found: str | None = connection.execute(statement).scalar()
+    return found
 
 
 @retried
@@ -306,6 +338,38 @@ def get_progress(attachment_id: str) -> Progress | None:
     if row is None:
         return None
     return Progress(row.state, row.error, row.seen_at, _is_alive(row.seen_at))
+
+
+class SecretProgress(NamedTuple):
+    """What is stored about the secret of libvirt that an agent defines for an attachment.
+
+    :ivar host: that of the agent
+    :ivar error: the last error that the agent reported; None: none since it was cleared
+    """
+
+    host: str
+    is_defined: bool
+    error: str | None
+
+
+@retried
+def get_secret_progress(attachment_id: str) -> SecretProgress | None:
+    """Return the progress of a secret; None: the attachment has none, or its host no access."""
+    columns = _ATTACHMENTS.c
+    statement = sa.select(
+        columns.secret_agent,
+        (columns.secret_generation == columns.generation).label("is_defined"),
+        columns.error,
+    ).where(
+        columns.id == attachment_id,
+        columns.secret_agent.is_not(None),
+        columns.state.in_(sorted(WITH_ACCESS)),
+    )
+    with session.reader() as connection:
+        row = connection.execute(statement).first()
+    if row is None:
+        return None
+    return SecretProgress(row.secret_agent, bool(row.is_defined), row.error)
 
 
 _MAX_LISTED: Final = 10

@@ -21,7 +21,14 @@ from attachd.db.engine.retry import retried
 from attachd.db.row_types import AttachmentRow, AttachmentWithVolumeRow, MachineRow
 from attachd.states import ESTABLISHED, WITH_ACCESS, AttachmentState, Event
 
-__all__ = ["clear_error", "complete", "record_failure", "refuse_detach", "release"]
+__all__ = [
+    "clear_error",
+    "complete",
+    "record_failure",
+    "record_secret",
+    "refuse_detach",
+    "release",
+]
 
 _ATTACHMENTS = models.attachments
 _WITHDRAWING: Final = frozenset({AttachmentState.WITHDRAWING})
@@ -44,6 +51,27 @@ def complete(
     origin = machine and machines.get_origin(machine)
     values = {"device": device, "error": None, "device_origin": origin}
     return _move(attachment_id, host, generation, Event.COMPLETE, ESTABLISHED, values)
+
+
+@retried
+def record_secret(attachment_id: str, host: str, generation: int) -> None:
+    """Store that the secret of libvirt is defined; the state does not change.
+
+    :raises AttachmentNotFound: the attachment does not exist any more
+    :raises InvalidTransition: it is to be removed, or in another generation, or another host's
+    """
+    defined = (
+        sa.update(_ATTACHMENTS)
+        .where(
+            _ATTACHMENTS.c.id == attachment_id,
+            _ATTACHMENTS.c.secret_agent == host,
+            _ATTACHMENTS.c.generation == generation,
+            _ATTACHMENTS.c.state.in_(sorted(WITH_ACCESS)),
+        )
+        .values(secret_generation=generation, error=None)
+    )
+    if session.write(defined) != 1:
+        _refuse(attachment_store.get(attachment_id, None), host, "secret defined")
 
 
 def record_failure(
@@ -159,7 +187,7 @@ def _store_error(attachment_id: str, host: str, generation: int, error: str) -> 
         sa.update(_ATTACHMENTS)
         .where(
             _ATTACHMENTS.c.id == attachment_id,
-            _ATTACHMENTS.c.agent == host,
+            sa.or_(_ATTACHMENTS.c.agent == host, _ATTACHMENTS.c.secret_agent == host),
             _ATTACHMENTS.c.generation == generation,
             _ATTACHMENTS.c.state.in_(sorted(WITH_ACCESS)),
         )
@@ -169,7 +197,7 @@ def _store_error(attachment_id: str, host: str, generation: int, error: str) -> 
 
 
 def _refuse(current: AttachmentRow, host: str, event: str) -> NoReturn:
-    if current["agent"] != host:
+    if host not in {current["agent"], current["secret_agent"]}:
         raise exception.InvalidTransition(
             f"Attachment {current['id']} does not belong to the agent of host {host}."
         )

@@ -7,7 +7,7 @@ where it depends on the other rows of the volume.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 import secrets
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import sqlalchemy as sa
 
@@ -107,6 +107,11 @@ def of_others(current: AttachmentRow, rows: Sequence[AttachmentRow]) -> list[Att
 def is_of_compute(row: Mapping[str, Any]) -> bool:
     """Return whether Compute has made an attachment for a server, and keeps its id."""
     return bool(row.get("by_service") and row.get("instance_uuid"))
+
+
+def find_key_holder(row: Mapping[str, Any]) -> Literal["caller", "agent"]:
+    """Return what gets the key of a connection, as of drivers.base.Export."""
+    return "agent" if row.get("secret_agent") else "caller"
 
 
 def may_write(row: AttachmentRow) -> bool:

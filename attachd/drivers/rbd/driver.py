@@ -73,6 +73,7 @@ class RbdDriver(
     SHARED_TARGETS = False
     PARALLEL_GRANTS = True
     HOSTS_WRITE_SIZES = True  # in headers
+    LIBVIRT_SECRETS = True
 
     OPTIONS = (
         cfg.ListOpt(
@@ -208,10 +209,12 @@ class RbdDriver(
         size_gib = max(size_gib, volume.size_gib)
         self._headers.check(dataclasses.replace(volume, size_gib=size_gib))
 
-    def grant(self, volume: base.VolumeRef, export: base.Export) -> base.ConnectionInfo:
+    def grant(
+        self, volume: base.VolumeRef, export: base.Export
+    ) -> base.ConnectionInfo | base.WithSecrets[base.ConnectionInfo]:
         """Create the user of the attachment; the key is the monitors' and stays the same.
 
-        :returns: "rbd", for os-brick's RBDConnector
+        :returns: "rbd", for os-brick's RBDConnector, or without the key for Nova's libvirt driver
         """
         images = self._pools.find(volume)
         stored = self._headers.check(volume)
@@ -226,8 +229,11 @@ class RbdDriver(
             key = self._cluster.create_user(entity, caps)
         if key is None:
             raise exception.BackendError(f"User {entity} does not keep its capabilities.")
-        info = self._connection_info(image, volume, export, key)
+        info = self._connection_info(image, volume, export)
         info["data"]["image"] = stored
+        if export.key_holder == "agent":
+            return base.WithSecrets(info, {"key": key})
+        info["data"]["keyring"] = f"[{entity}]\n\tkey = {key}\n"
         return info
 
     def revoke(
@@ -371,7 +377,7 @@ class RbdDriver(
             sessions = self._cluster.sessions()
 
     def _connection_info(
-        self, image: users.Image, volume: base.VolumeRef, export: base.Export, key: str
+        self, image: users.Image, volume: base.VolumeRef, export: base.Export
     ) -> base.ConnectionInfo:
         entity = self._naming.entity(export.attachment_id)
         monitors = self._cluster.monitors()
@@ -383,8 +389,7 @@ class RbdDriver(
             "auth_enabled": True,
             "auth_username": entity.removeprefix("client."),
             "secret_type": "ceph",
-            "secret_uuid": None,
-            "keyring": f"[{entity}]\n\tkey = {key}\n",
+            "secret_uuid": export.attachment_id if export.key_holder == "agent" else None,
             "volume_id": volume.id,
             "access_mode": export.mode,
             "discard": True,

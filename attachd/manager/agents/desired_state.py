@@ -6,7 +6,7 @@ apply.
 """
 
 import contextlib
-from typing import Any
+from typing import Any, Final
 
 from oslo_log import log
 
@@ -14,12 +14,16 @@ from attachd import exception, lost_agents, notifications
 from attachd.context import RequestContext
 from attachd.db.agents import agent_store, agent_transitions, host_leases, orphan_devices
 from attachd.db.row_types import MachineRow
+from attachd.db.secrets import encryption
 from attachd.objects import Attachment, flat_connection, redact, service_uuid
 from attachd.rpc import manager_api
-from attachd.rpc.agent_manager_api import DesiredState
+from attachd.rpc.agent_manager_api import IN_LIBVIRT, DesiredState
 from attachd.states import AttachmentState
 
 LOG = log.getLogger(__name__)
+
+LIBVIRT_KEY: Final = "key"
+"""What drivers keep for the agent of a host, see drivers.base.Export.key_holder."""
 
 
 def list_desired(host: str) -> tuple[list[DesiredState], int | None]:
@@ -33,6 +37,11 @@ def list_desired(host: str) -> tuple[list[DesiredState], int | None]:
     return [_desired_state(row, {}, secrets_withheld=True) for row in rows], host_lease
 
 
+def list_secrets(host: str) -> list[DesiredState]:
+    """Return the secrets of libvirt that the agent of a host has to define, without keys."""
+    return [_desired_secret(row, {}) for row in agent_store.list_secrets(host)]
+
+
 def get_desired(host: str, attachment_id: str) -> DesiredState | None:
     """Return the desired state of one attachment; None: it is not one of this host.
 
@@ -44,7 +53,7 @@ def get_desired(host: str, attachment_id: str) -> DesiredState | None:
     """
     row = next(iter(agent_store.list_assigned(host, attachment_id)), None)
     if row is None:
-        return None
+        return _find_secret(host, attachment_id)
     _check_nowhere_else(row, host)
     connection, shared = _connection_info(row), agent_store.is_shared(row)
     if row["state"] == AttachmentState.CONNECTED:
@@ -53,6 +62,23 @@ def get_desired(host: str, attachment_id: str) -> DesiredState | None:
         redacted = redact(connection)
         desired = _desired_state(row, redacted, secrets_withheld=redacted != connection)
     return {**desired, "shared": shared}
+
+
+def _find_secret(host: str, attachment_id: str) -> DesiredState | None:
+    """Return the desired state of a secret of libvirt; None: the attachment has none.
+
+    Its key is returned each time: libvirt forgets it when it ends.
+    """
+    for row in agent_store.list_secrets(host, attachment_id):
+        secrets = encryption.decrypted(row, "provider_secrets") or {}
+        return _desired_secret(row, {LIBVIRT_KEY: secrets[LIBVIRT_KEY]})
+    return None
+
+
+def _desired_secret(row: agent_store.AssignedRow, connection: dict[str, Any]) -> DesiredState:
+    desired = _desired_state(row, connection, secrets_withheld=not connection)
+    is_defined = row["secret_generation"] == row["generation"]
+    return {**desired, "target_state": IN_LIBVIRT, "complete": is_defined}
 
 
 def _check_nowhere_else(row: agent_store.AssignedRow, host: str) -> None:
@@ -107,11 +133,14 @@ def record_connected(
     device: str,
     machine: MachineRow | None = None,
 ) -> None:
-    """Record that a host has the device, and send a notification if that is new.
+    """Record that a host has the device, and send a notification if that is new; or the secret.
 
     :param machine: as of machines.read()
     :raises: as agent_transitions.complete()
     """
+    if agent_store.list_secrets(host, attachment_id):
+        agent_transitions.record_secret(attachment_id, host, generation)
+        return
     before = [row["state"] for row in agent_store.list_assigned(host, attachment_id)]
     row = agent_transitions.complete(attachment_id, host, generation, device, machine)
     if before == [AttachmentState.CONNECTED]:

@@ -90,6 +90,7 @@ _REPORT: Final = {
         "lease": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_LEASE},
         "machine_id": {"type": ["string", "null"], "minLength": 1, **_LINE, "maxLength": 64},
         "token": _TOKEN,
+        "libvirt_secrets": {"type": "boolean"},
     },
     "required": sorted(Report.__required_keys__),
     "additionalProperties": False,

@@ -275,6 +275,8 @@ def _store_report(
     host, claim = machine["host"], machines.get_claim(report)
     accepted = machines.accept(machine, claim)
     desired, host_lease = desired_state.list_desired(host)
+    if report["libvirt_secrets"]:
+        desired += desired_state.list_secrets(host)
     stops_writers = report["stops_writers"]
     host_lease = host_lease if stops_writers else None
     stored = {name: value for name, value in report.items() if name not in _NOT_STORED} | accepted

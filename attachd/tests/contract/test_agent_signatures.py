@@ -131,7 +131,7 @@ class AgentManagerContractTest(_Contract, unittest.TestCase):
         agent_manager_api.DesiredState,
     )
     FINGERPRINTS: ClassVar = {
-        "1.0": "b1d775ec0716bb0099c11748fcb302ef",
+        "1.0": "e79bd67b222f14cb361681472da18bfd",
     }
     SENDING: ClassVar = {
         "report": ("call", (CREDENTIALS, REPORT)),

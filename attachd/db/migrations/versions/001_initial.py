@@ -80,6 +80,7 @@ def _create_agents() -> None:
         sa.Column("conflict", LONG_TEXT),
         sa.Column("refused_boots", LONG_TEXT),
         sa.Column("believed_until", MOMENT),
+        sa.Column("libvirt_secrets", sa.Boolean()),
         sa.PrimaryKeyConstraint("host", name="pk_agents"),
         **MARIADB_OPTIONS,
     )
@@ -479,6 +480,8 @@ def _create_attachments() -> None:
         sa.Column("host_key", sa.String(255)),
         sa.Column("initiator_key", sa.String(255)),
         sa.Column("device_origin", sa.String(96)),
+        sa.Column("secret_agent", sa.String(255)),
+        sa.Column("secret_generation", sa.Integer()),
         sa.PrimaryKeyConstraint("id", name="pk_attachments"),
         sa.ForeignKeyConstraint(
             ["volume_id"], ["volumes.id"], name="fk_attachments_volume_id_volumes"

@@ -10,7 +10,7 @@ from attachd.db.attachments.attachment_rows import LockedVolume
 from attachd.db.attachments.connect_rules import Action, Request
 from attachd.db.types import type_store
 from attachd.manager import attach, detach
-from attachd.tests.fixtures import backends, db_rows
+from attachd.tests.fixtures import backends, db_rows, fake_agent
 from attachd.tests.fixtures.db_rows import CONNECTOR, OTHER_CONNECTOR
 
 
@@ -95,8 +95,37 @@ class AttachTest(backends.BackendCase):
         row = db_rows.get_attachment(self.attachment_id)
         expected = {"attachment_id": self.attachment_id, "connector": CONNECTOR, "mode": "rw"}
         expected |= {"secret": row["secret"], "provider_secrets": {}}
-        expected["own_connection"] = False
+        expected |= {"own_connection": False, "key_holder": "caller"}
         self.assertEqual(expected, vars(handed.export))
+
+    def attach_for_compute(self, **values):
+        """Connect an attachment of Compute by a driver whose keys libvirt needs."""
+        server = "11111111-2222-3333-4444-555555555555"
+        db_rows.change_attachment(
+            self.attachment_id, by_service=True, instance_uuid=server, **values
+        )
+        with mock.patch.object(self.driver, "LIBVIRT_SECRETS", True):
+            return self._attach()
+
+    def test_attach_for_compute_gives_key_to_agent_that_defines_secrets(self):
+        fake_agent.report_agent(CONNECTOR["host"], libvirt_secrets=True)
+        self.attach_for_compute()
+        row = db_rows.get_attachment(self.attachment_id)
+        self.assertEqual(CONNECTOR["host"], row["secret_agent"])
+        self.assertEqual("agent", self.driver.driver_calls[0].export.key_holder)
+
+    def test_attach_for_compute_without_such_agent_is_refused_before_row_changes(self):
+        with self.assertRaisesRegex(exception.Conflict, "libvirt_uri"):
+            self.attach_for_compute()
+        fake_agent.report_agent(CONNECTOR["host"], libvirt_secrets=False)
+        with self.assertRaisesRegex(exception.Conflict, "libvirt_uri"):
+            self.attach_for_compute()
+        self.assertEqual("reserved", db_rows.get_attachment(self.attachment_id)["state"])
+        self.assertEqual([], self.driver.driver_calls)
+
+    def test_attach_by_agent_needs_no_secret(self):
+        self.attach_for_compute(agent=CONNECTOR["host"])
+        self.assertIsNone(db_rows.get_attachment(self.attachment_id)["secret_agent"])
 
     def test_attach_readonly_volume_grants_ro(self):
         db_rows.change_volume(self.volume_id, admin_metadata={"readonly": "True"})

@@ -92,3 +92,48 @@ class ReconcileTest(api_context.ApiContextCase):
         self.cast.side_effect = exception.AgentUnavailable(host=HOST, since="yet")
         with self.assertRaises(exception.AgentUnavailable):
             self.run_reconcile()
+
+
+class DefineSecretTest(api_context.ApiContextCase):
+    def setUp(self):
+        super().setUp()
+        self.ctx = api_context.make_context()
+        self.cast = self.enterContext(mock.patch.object(agent_api, "reconcile"))
+        self.attachment_id = db_rows.add_attachment(
+            db_rows.add_volume()["id"], "connected", secret_agent=HOST, generation=2
+        )["id"]
+
+    def run_define(self):
+        reconcile.define_secret(self.ctx, Attachment.get(self.ctx, self.attachment_id))
+
+    def record(self, function, *rest):
+        self.cast.side_effect = lambda *_: function(self.attachment_id, HOST, 2, *rest)
+
+    def test_define_secret_returns_when_agent_has_defined_it(self):
+        self.record(agent_transitions.record_secret)
+        self.run_define()
+        self.run_define()
+        self.cast.assert_called_once_with(self.ctx, HOST, self.attachment_id)
+
+    def test_define_secret_without_agent_sends_nothing(self):
+        db_rows.change_attachment(self.attachment_id, secret_agent=None)
+        self.run_define()
+        self.cast.assert_not_called()
+
+    def test_define_secret_of_former_generation_is_waited_for(self):
+        db_rows.change_attachment(self.attachment_id, secret_generation=1)
+        self.enterContext(mock.patch.object(reconcile, "SECRET_TIMEOUT", 0.1))
+        with self.assertRaisesRegex(exception.Conflict, "did not answer in time"):
+            self.run_define()
+
+    def test_define_secret_raises_error_of_agent_as_409(self):
+        self.record(agent_transitions.record_failure, "'virsh' failed")
+        with self.assertRaisesRegex(
+            exception.Conflict, f"{HOST}.*{self.attachment_id}.*'virsh' failed"
+        ):
+            self.run_define()
+
+    def test_define_secret_of_attachment_that_is_disconnected_is_refused(self):
+        self.cast.side_effect = lambda *_: db_rows.remove_attachment(self.attachment_id)
+        with self.assertRaisesRegex(exception.Conflict, "disconnected meanwhile"):
+            self.run_define()

@@ -266,7 +266,7 @@ CONNECTED = {"connection_info": test_view.ISCSI, "mode": "rw"}
 class ConnectionTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        for name in ("Attachment", "agent_api", "manager_api", "view"):
+        for name in ("Attachment", "agent_api", "manager_api", "reconcile", "view"):
             setattr(self, name, self.enterContext(mock.patch.object(lifecycle, name)))
         for name in ("connect_shared", "connect_exclusive", "disconnect"):
             setattr(
@@ -294,6 +294,20 @@ class ConnectionTest(unittest.TestCase):
         )
         self.connect_shared.assert_not_called()
         self.connect_exclusive.assert_not_called()
+
+    def test_failure_of_secret_ends_connect_whose_caller_has_no_id(self):
+        self.reconcile.define_secret.side_effect = exception.Conflict(reason="no secret")
+        self.assertRaises(exception.Conflict, self.call_exclusive, None)
+        self.manager_api.detach.assert_not_called()
+        self.assertRaises(exception.Conflict, self.call_shared, None)
+        self.manager_api.detach.assert_called_once_with(self.ctx, self.attachment, None)
+
+    def test_secret_is_only_of_servers_and_services(self):
+        self.ctx.by_service = False
+        self.call_shared(None)
+        self.ctx.by_service, self.attachment.instance_uuid = True, None
+        self.call_exclusive(None)
+        self.reconcile.define_secret.assert_not_called()
 
     def test_async_connect_records_request_before_notifying_manager(self):
         calls = mock.Mock()

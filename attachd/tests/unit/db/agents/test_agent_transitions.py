@@ -43,6 +43,28 @@ class AgentTransitionsTest(databases.DatabaseCase):
         self.assertEqual(("connected", "attaching", None), self.seen(attachment_id, "device"))
         agent_transitions.record_failure(attachment_id, HOST, 3, "no session " * 200)
 
+    def test_record_secret_stores_generation_only(self):
+        attachment_id = self.attachment(
+            "connected", agent=None, secret_agent=HOST, error="no libvirt"
+        )
+        agent_transitions.record_secret(attachment_id, HOST, 3)
+        expected = ("connected", "attaching", 3, None)
+        self.assertEqual(expected, self.seen(attachment_id, "secret_generation", "error"))
+        agent_transitions.record_failure(attachment_id, HOST, 3, "no libvirt")
+        self.assertEqual("no libvirt", db_rows.get_attachment(attachment_id)["error"])
+
+    def test_record_secret_of_other_host_generation_or_state_is_refused(self):
+        for state, values in (
+            ("connected", {"secret_agent": "other"}),
+            ("connected", {"generation": 4}),
+            ("disconnecting", {}),
+        ):
+            known = {"agent": None, "secret_agent": HOST, **values}
+            attachment_id = self.attachment(state, **known)
+            with self.assertRaises(exception.InvalidTransition):
+                agent_transitions.record_secret(attachment_id, HOST, 3)
+            self.assertIsNone(db_rows.get_attachment(attachment_id)["secret_generation"])
+
     def test_release_moves_to_disconnecting(self):
         attachment_id = self.attachment("withdrawing", device="/dev/sdb")
         row = agent_transitions.release(attachment_id, HOST, 3)

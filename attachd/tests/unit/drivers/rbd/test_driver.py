@@ -174,6 +174,16 @@ class RbdDriverTest(unittest.TestCase):
         info = self.driver.grant(VOLUME, EXPORTS[0])
         self.assertNotIn("KEY", str({**info["data"], "keyring": ""}))
 
+    def test_key_for_agent_is_no_part_of_connection(self):
+        self.cluster.create_user.return_value = "KEY"
+        self.cluster.monitors.return_value = [("192.0.2.1", "6789")]
+        export = dataclasses.replace(EXPORTS[0], key_holder="agent")
+        granted = self.driver.grant(VOLUME, export)
+        self.assertEqual({"key": "KEY"}, granted.provider_secrets)
+        self.assertNotIn("keyring", granted.answer["data"])
+        self.assertNotIn("KEY", str(granted.answer))
+        self.assertEqual(IDS[0], granted.answer["data"]["secret_uuid"])
+
     def test_evict_revokes_changed_and_other_users_and_spares_other_volumes(self):
         changed = self.cluster.users.return_value
         changed[ENTITIES[0]]["mon"] = "allow *"

@@ -45,6 +45,32 @@ class SharedTest(_Case):
             self.assertFalse(desired_state.get_desired(HOST, first)["shared"])
 
 
+class SecretTest(_Case):
+    """An attachment of Compute, whose key an agent gives to libvirt."""
+
+    def setUp(self):
+        super().setUp()
+        self.attachment_id = self.add(
+            "connected", agent=None, secret_agent=HOST, provider_secrets={"key": "QVE="}
+        )
+
+    def test_secret_has_key_each_time_and_no_lease(self):
+        self.assertEqual(([], None), desired_state.list_desired(HOST))
+        (listed,) = desired_state.list_secrets(HOST)
+        self.assertEqual((False, {}), (listed["complete"], listed["connection_info"]))
+        desired_state.record_connected(self.attachment_id, HOST, 2, "secret")
+        self.assertEqual("connected", db_rows.get_attachment(self.attachment_id)["state"])
+        desired = desired_state.get_desired(HOST, self.attachment_id)
+        self.assertEqual(("in-libvirt", True), (desired["target_state"], desired["complete"]))
+        self.assertEqual({"key": "QVE="}, desired["connection_info"])
+
+    def test_secret_of_other_host_or_without_access_is_not_desired(self):
+        self.assertIsNone(desired_state.get_desired("other", self.attachment_id))
+        db_rows.change_attachment(self.attachment_id, state="disconnecting")
+        self.assertIsNone(desired_state.get_desired(HOST, self.attachment_id))
+        self.assertEqual([], desired_state.list_secrets(HOST))
+
+
 class ListDesiredTest(_Case):
     def test_get_desired_contains_all_fields(self):
         attachment_id = self.add("connected")
