@@ -102,7 +102,23 @@ _LIST = (
     ),
     option("--limit", type=int, metavar="NUMBER", help="not more than so many"),
     option("--marker", metavar="ID", help="begin after this attachment"),
-    option("--long", action="store_true", help="show also the mode, the time and the condition"),
+    option(
+        "--deleted",
+        action="store_true",
+        help="list deleted attachments instead, the last one first, as long as their events are "
+        "kept; of the other filters only --volume-id, --all-projects and --deleted-since",
+    ),
+    option(
+        "--deleted-since",
+        type=durations.age,
+        metavar="AGE",
+        help="with --deleted: only those deleted in the last 30m, 2h or 7d",
+    ),
+    option(
+        "--long",
+        action="store_true",
+        help="show also the mode, the time and the condition; of deleted ones the host",
+    ),
 )
 _COLUMNS = {
     "ID": "id",
@@ -111,6 +127,12 @@ _COLUMNS = {
     "Status": "status",
 }
 _LONG = {"Mode": "attach_mode", "Attached At": "attached_at", "Condition": "condition"}
+_LONG_DELETED = {
+    "Mode": "attach_mode",
+    "Host": "attached_host",
+    "Attached At": "attached_at",
+    "Detached At": "detached_at",
+}
 
 
 class CreateAttachment(ShowOne):
@@ -206,11 +228,14 @@ class ListAttachments(Lister):
         """Return the attachments."""
         if parsed_args.limit is not None and parsed_args.limit < 1:
             self.refuse(f"argument --limit: {parsed_args.limit} is less than 1")
+        if parsed_args.deleted_since is not None and not parsed_args.deleted:
+            self.refuse("argument --deleted-since: only of use with --deleted")
         storage = BlockStorage(self.connection)
         found = storage.attachments(_query(parsed_args), detail=parsed_args.long)
         for attachment in found:
             attachment["condition"] = (attachment.get("condition") or {}).get("state")
-        return formatting.listed(found, _COLUMNS | (_LONG if parsed_args.long else {}))
+        more = _LONG_DELETED if parsed_args.deleted else _LONG
+        return formatting.listed(found, _COLUMNS | (more if parsed_args.long else {}))
 
 
 class _Several(BatchCommand):
@@ -318,8 +343,10 @@ def _query(parsed: argparse.Namespace) -> dict[str, str]:
         "attach_status": parsed.status,
         "attached_host": parsed.host,
         "agent": parsed.agent,
-        "created_at": _before(parsed.older_than),
-        "updated_at": _before(parsed.unchanged_for),
+        "created_at": _compared("lte", parsed.older_than),
+        "updated_at": _compared("lte", parsed.unchanged_for),
+        "deleted": "true" if parsed.deleted else None,
+        "detached_at": _compared("gte", parsed.deleted_since),
         "limit": parsed.limit,
         "marker": parsed.marker,
         "all_tenants": 1 if parsed.all_projects else None,
@@ -327,9 +354,9 @@ def _query(parsed: argparse.Namespace) -> dict[str, str]:
     return {name: str(value) for name, value in asked.items() if value is not None}
 
 
-def _before(age: datetime.timedelta | None) -> str | None:
-    """Return the filter for a time that long ago; None: no filter."""
+def _compared(verb: str, age: datetime.timedelta | None) -> str | None:
+    """Return the filter that compares with a time that long ago; None: no filter."""
     if age is None:
         return None
     moment = datetime.datetime.now(datetime.UTC) - age
-    return f"lte:{moment:%Y-%m-%dT%H:%M:%SZ}"
+    return f"{verb}:{moment:%Y-%m-%dT%H:%M:%SZ}"

@@ -26,7 +26,7 @@ ATTACHD_IF_ANY = {"OpenStack-API-Version": f"volume {ATTACHMENTS}, attachd 1.1"}
 """Requests attachd's own behaviour where there is one; Cinder ignores what is not its own."""
 
 _SLACK = 30
-_ATTACHD_FILTERS = frozenset({"agent", "created_at", "updated_at"})
+_ATTACHD_FILTERS = frozenset({"agent", "created_at", "updated_at", "deleted"})
 _NEEDS_ATTACHD_1_0 = frozenset({"expires_in", "host"})
 _NEEDS_ATTACHD_1_1 = frozenset({"instead_of", "move_from"})
 
@@ -110,7 +110,7 @@ class BlockStorage:
         return self._one("GET", _path("attachments", attachment_id), headers=ATTACHD_IF_ANY)
 
     def attachments(self, query: Mapping[str, str], *, detail: bool = False) -> list[Attachment]:
-        """Return attachments, newest first.
+        """Return attachments, newest first; or deleted ones, if the query asks for those.
 
         :param query: filters, and ``limit`` and ``marker``; without a limit all are read
         :param detail: with the mode, the time and the condition

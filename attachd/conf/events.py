@@ -11,7 +11,7 @@ OPTIONS = [
         default=7 * 24 * 3600,
         min=60,
         help="Seconds for which events of attachments are kept. A client that has not watched for "
-        "longer has to list attachments again.",
+        "longer has to list attachments again; a deleted attachment is shown as long.",
     ),
     cfg.FloatOpt(
         "interval",

@@ -662,6 +662,10 @@ events = sa.Table(
     sa.Index(None, "attachment_id"),
     sa.Index(None, "created_at"),
     sa.Index(None, "project_id", "revision"),
+    # for lists of deleted attachments: all, of a project, of a volume
+    sa.Index(None, "type", "created_at", "id"),
+    sa.Index(None, "project_id", "type", "created_at", "id"),
+    sa.Index(None, "volume_id", "type", "created_at", "id"),
     **MARIADB_OPTIONS,
 )
 

@@ -20,7 +20,7 @@ from attachd.api.endpoint import AsyncPreference
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import messages
-from attachd.db.attachments import events, legacy
+from attachd.db.attachments import deleted_attachments, legacy
 from attachd.objects import Attachment, scope
 from attachd.rpc import manager_api
 
@@ -45,7 +45,7 @@ def load(ctx: RequestContext, attachment_id: str) -> Attachment:
     try:
         return Attachment.get(ctx, attachment_id)
     except exception.AttachmentNotFound:
-        deleted = events.find_deleted(attachment_id) if ctx.by_service else None
+        deleted = deleted_attachments.find(attachment_id) if ctx.by_service else None
         if deleted is not None and scope(ctx) in {None, deleted.project_id}:
             with contextlib.suppress(exception.VolumeNotFound):
                 legacy.roll_detaching(deleted.volume_id)

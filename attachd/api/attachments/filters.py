@@ -3,12 +3,13 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from attachd import exception, states
 from attachd.api import filter_register, paging, validation
 from attachd.api import microversions as mv
 from attachd.context import RequestContext
+from attachd.db.attachments import deleted_attachments
 from attachd.db.attachments.attachment_queries import Filters
 
 _COLUMNS = MappingProxyType(
@@ -39,6 +40,22 @@ ATTACHD_FILTERS: Mapping[str, validation.Schema] = MappingProxyType(
     }
 )
 """Filters under attachd 1.0, with the schema that clients are shown."""
+DELETED: Final = "deleted"
+_DETACHED_AT: Final = "detached_at"
+OF_DELETED: Mapping[str, validation.Schema] = MappingProxyType(
+    {
+        DELETED: validation.query_flag(
+            "attachd 1.1. Whether to list deleted attachments, instead of those that exist."
+        ),
+        _DETACHED_AT: {
+            "type": "string",
+            "description": f"attachd 1.1, with `{DELETED}`: {_COMPARED.format(_DETACHED_AT)}",
+        },
+    }
+)
+"""Parameters of lists of deleted attachments, under attachd 1.1."""
+DELETED_SORT_KEYS = MappingProxyType({_DETACHED_AT: "created_at"})
+_FILTERS_OF_DELETED: Final = ("volume_id", "project_id", _DETACHED_AT)
 
 SORT_KEYS = MappingProxyType(
     {
@@ -70,6 +87,46 @@ def parse(ctx: RequestContext, query: Mapping[str, str], version: mv.Version) ->
     if not ctx.is_admin and named != project_id:
         return {"states": frozenset()}
     return _to_columns(named, requested)
+
+
+def pop_deleted(ctx: RequestContext, parameters: dict[str, str]) -> bool:
+    """Remove ``deleted`` from the parameters of a list; return whether it is requested.
+
+    :raises InvalidInput: it is neither true nor false
+    """
+    if ctx.attachd_version is None or ctx.attachd_version < mv.ATTACHD_1_1:
+        return False
+    return validation.parse_bool(DELETED, parameters.pop(DELETED, "false"))
+
+
+def parse_deleted(
+    ctx: RequestContext, query: Mapping[str, str]
+) -> deleted_attachments.Filters | None:
+    """Return the filters of a list of deleted attachments, with the caller's project.
+
+    :returns: None: the caller may see none of them
+    :raises BadRequest: there is an unknown filter
+    :raises InvalidInput: the value of a filter is invalid
+    """
+    if unknown := paging.unknown_filters(query, _FILTERS_OF_DELETED):
+        raise exception.BadRequest(
+            reason=f"Deleted attachments have no filter {', '.join(unknown)[:100]!r}, but these: "
+            f"{', '.join(_FILTERS_OF_DELETED)}."
+        )
+    own = paging.project(ctx, query)
+    project_id = query.get("project_id") or own
+    if not ctx.is_admin and project_id != own:
+        return None
+    matching: deleted_attachments.Filters = {}
+    if project_id is not None:
+        matching["project_id"] = project_id
+    if "volume_id" in query:
+        matching["volume_id"] = validation.canonical(query["volume_id"])
+    if _DETACHED_AT in query:
+        compared = filter_register.compare_times(_DETACHED_AT, query[_DETACHED_AT])
+        column = DELETED_SORT_KEYS[_DETACHED_AT]
+        matching["times"] = [item._replace(column=column) for item in compared]
+    return matching
 
 
 def _to_columns(project_id: str | None, requested: Mapping[str, str]) -> Filters:

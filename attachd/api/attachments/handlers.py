@@ -34,10 +34,10 @@ from attachd.api.endpoint import (
 )
 from attachd.api.fencing import force_attach
 from attachd.context import RequestContext
-from attachd.db.attachments import attachment_queries
+from attachd.db.attachments import attachment_queries, deleted_attachments
 from attachd.db.engine.paging import Page
 from attachd.db.row_types import AttachmentRow
-from attachd.objects import Attachment, Volume
+from attachd.objects import Attachment, Volume, scope
 from attachd.rpc import bulkheads
 from attachd.states import AttachmentState
 
@@ -50,6 +50,7 @@ _LIST_PARAMETERS = {
     **paging.ALL_PROJECTS_PARAMETER,
     **filter_register.ATTACHMENT.parameters,
     **filters.ATTACHD_FILTERS,
+    **filters.OF_DELETED,
     paging.WITH_COUNT: validation.query_flag(
         "attachd 1.0. Return the number of attachments on all pages."
     ),
@@ -130,11 +131,11 @@ def create(
 ) -> lifecycle.AttachmentBody | dict[str, dry_run.DryRun]:
     """Reserve a volume; connect it if a connector is given, or attach it on a host by name.
 
-    The answer shows the state before the connection, as the Block Storage API does.  The answer
-    for a host whose agent attaches shows the state after it.  With ``instead_of`` another
-    attachment is fenced first; with ``move_from`` the new one takes over from it when the move is
-    finished.  With ``dry_run`` nothing is done, and the answer says whether all
-    this is possible now.
+    The answer shows the state before the connection, as the Block Storage API does.  Under
+    attachd 1.1, and for a host whose agent attaches, it shows the state after it.  With
+    ``instead_of`` another attachment is fenced first; with ``move_from`` the new one takes over
+    from it when the move is finished.  With ``dry_run`` nothing is done, and the answer says
+    whether all this is possible now.
     """
     requested = body["attachment"]
     connector = requested.get("connector")
@@ -207,7 +208,7 @@ def update(
     body: dict[str, Any],
     async_response: AsyncPreference | None = None,
 ) -> dict[str, view.Detail]:
-    """Connect a reserved attachment; the answer shows the state before, as in create()."""
+    """Connect a reserved attachment; the answer shows the same state as in create()."""
     connector = body["attachment"]["connector"]
     schema.check_connector(connector)
     attachment = Attachment.get(ctx, attachment_id)
@@ -274,8 +275,20 @@ def finish_move(
 
 @endpoint("GET", ITEM, since=mv.NEW_ATTACH, policy=policy.SHOW, doc=view.ONE_DOC)
 def show(ctx: RequestContext, attachment_id: str) -> dict[str, view.Detail]:
-    """Return one attachment, with all that is needed to connect to the volume."""
-    attachment = Attachment.get(ctx, attachment_id)
+    """Return one attachment, with all that is needed to connect to the volume.
+
+    Under attachd 1.1 one that was deleted is shown as it was, as long as its events are kept.
+    """
+    try:
+        attachment = Attachment.get(ctx, attachment_id)
+    except exception.AttachmentNotFound:
+        if ctx.attachd_version is None or ctx.attachd_version < mv.ATTACHD_1_1:
+            raise
+        deleted = deleted_attachments.find(attachment_id)
+        if deleted is None or scope(ctx) not in {None, deleted.project_id}:
+            raise
+        ctx.authorize(policy.SHOW, deleted)
+        return {"attachment": view.deleted_detail(deleted)}
     ctx.authorize(policy.SHOW, attachment)
     return view.show(ctx, attachment)
 
@@ -292,8 +305,11 @@ def index(
 ) -> dict[str, Any]:
     """List attachments, newest first: one statement a page.
 
-    Under attachd 1.0 the answer has a link to the next page, and the number of all on request.
+    Under attachd 1.0 the answer has a link to the next page, and the number of all on request;
+    under 1.1 the list is one of deleted attachments on request.
     """
+    if filters.pop_deleted(ctx, dict(query)):
+        return _list_deleted(ctx, query, version, links, "/attachments", view.deleted_summary)
     rows, extras = _page(ctx, query, version, links, "/attachments", attachment_queries.page)
     return {**view.list_summaries(rows), **extras}
 
@@ -314,6 +330,9 @@ def detail(
 
     One statement a page, and a second one under attachd 1.0.
     """
+    if filters.pop_deleted(ctx, dict(query)):
+        path = "/attachments/detail"
+        return _list_deleted(ctx, query, version, links, path, view.deleted_detail)
     rows, extras = _page(
         ctx, query, version, links, "/attachments/detail", attachment_queries.page_with_secrets
     )
@@ -330,6 +349,7 @@ def _page(
 ) -> tuple[list[AttachmentRow], dict[str, Any]]:
     """Return the rows of a page, and what the answer has besides them: only under attachd 1.0."""
     parameters = dict(query)
+    filters.pop_deleted(ctx, parameters)
     is_ext = ctx.attachd_version is not None
     counted = is_ext and paging.pop_with_count(parameters, version)
     page = paging.read(parameters, filters.SORT_KEYS)
@@ -341,6 +361,31 @@ def _page(
     if counted:
         extras["count"] = attachment_queries.count(matching)
     return rows, extras
+
+
+def _list_deleted(
+    ctx: RequestContext,
+    query: Mapping[str, str],
+    version: mv.Version,
+    links: Links,
+    path: str,
+    show_one: Callable[[deleted_attachments.DeletedAttachment], view.Summary],
+) -> dict[str, Any]:
+    """List deleted attachments, the last one first."""
+    parameters = dict(query)
+    filters.pop_deleted(ctx, parameters)
+    counted = paging.pop_with_count(parameters, version)
+    page = paging.read(parameters, filters.DELETED_SORT_KEYS, "detached_at")
+    matching = filters.parse_deleted(ctx, parameters)
+    if matching is None:
+        return {"attachments": [], **({"count": 0} if counted else {})}
+    shown = [show_one(item) for item in deleted_attachments.page(matching, page)]
+    answer: dict[str, Any] = {"attachments": shown}
+    if more := paging.next_link(links, path, query, page, shown):
+        answer["attachments_links"] = more
+    if counted:
+        answer["count"] = deleted_attachments.count(matching)
+    return answer
 
 
 @endpoint(

@@ -27,8 +27,9 @@ from attachd.api import microversions as mv
 from attachd.api.attachments import policy
 from attachd.api.endpoint import EndpointDoc, Link
 from attachd.context import RequestContext
-from attachd.db.attachments import attachment_conditions, attachment_queries
+from attachd.db.attachments import attachment_conditions, attachment_queries, events
 from attachd.db.attachments.attachment_conditions import Condition
+from attachd.db.attachments.deleted_attachments import DeletedAttachment
 from attachd.db.row_types import AttachmentRow
 from attachd.objects import Attachment, flat_connection
 from attachd.rpc import manager_api
@@ -52,15 +53,15 @@ class Summary(TypedDict):
 class Detail(Summary):
     """An attachment by itself.
 
-    :ivar attached_at: ``""`` until it is attached; ``detached_at`` always, since a detached one
-        is deleted
+    :ivar attached_at: ``""`` until it is attached
+    :ivar detached_at: ``""`` until it is deleted; only attachd 1.1 shows it then
     :ivar attach_mode: "rw", "ro", or the string "null"
     :ivar connection_info: as the driver returns it, flat; ``{}`` until there is one, and null
         for an attachment made by os-attach
     """
 
     attached_at: datetime.datetime | str
-    detached_at: str
+    detached_at: datetime.datetime | str
     attach_mode: str
     connection_info: dict[str, Any] | None
 
@@ -83,6 +84,7 @@ class ExtDetail(Detail):
     :ivar move_from: the attachment that it takes over from, until that move is finished, or null
     :ivar one_writer: whether its host only reads until then; null: it does not move, or is not
         connected
+    :ivar created_at: when it was reserved
     """
 
     project_id: str
@@ -97,6 +99,7 @@ class ExtDetail(Detail):
     condition: NotRequired[Annotated[Condition | None, mv.ATTACHD_1_1]]
     move_from: NotRequired[Annotated[str | None, mv.ATTACHD_1_1]]
     one_writer: NotRequired[Annotated[bool | None, mv.ATTACHD_1_1]]
+    created_at: NotRequired[Annotated[datetime.datetime | None, mv.ATTACHD_1_1]]
 
 
 _SINCE_1_1: Final = frozenset(
@@ -280,6 +283,41 @@ def _ext_detail(
         "condition": condition,
         "move_from": row["move_from"],
         "one_writer": _is_one_writer(row),
+        "created_at": row["created_at"],
+    }
+
+
+def deleted_summary(deleted: DeletedAttachment) -> Summary:
+    """Return the fields that lists show, of a deleted attachment."""
+    return {
+        "id": deleted.id,
+        "status": events.DELETED,
+        "instance": deleted.instance_uuid,
+        "volume_id": deleted.volume_id,
+    }
+
+
+def deleted_detail(deleted: DeletedAttachment) -> ExtDetail:
+    """Return a deleted attachment as it was, without its connection, for attachd 1.1."""
+    return {
+        **deleted_summary(deleted),
+        "attached_at": deleted.attached_at or "",
+        "detached_at": deleted.detached_at,
+        "attach_mode": deleted.mode or "null",
+        "connection_info": {},
+        "project_id": deleted.project_id,
+        "attached_host": deleted.host,
+        "mountpoint": deleted.mountpoint,
+        "expires_at": None,
+        "error": None,
+        "reason_code": None,
+        "agent": deleted.agent,
+        "device": deleted.device,
+        "shared_connections_by_attachment": [],
+        "condition": None,
+        "move_from": None,
+        "one_writer": None,
+        "created_at": deleted.created_at,
     }
 
 
@@ -312,11 +350,21 @@ def show_connected(
     answer: manager_api.Connected,
     connector: Mapping[str, Any],
 ) -> dict[str, Detail]:
-    """Return an attachment with its state before it was connected, and the connection."""
-    row = _row(attachment)
-    current: Any = {**row, **answer, "connector": connector, **_host_fields(connector)}
-    before = detail({**row, "connection_info": None})
-    full: Detail = {**before, "connection_info": _connection_info(current)}
+    """Return an attachment with its connection, and with its state before it was connected.
+
+    Under attachd 1.1 the state is the present one.
+
+    :param attachment: as it was before
+    :raises AttachmentNotFound: under attachd 1.1: another request has deleted it since
+    """
+    if ctx.attachd_version is not None and ctx.attachd_version >= mv.ATTACHD_1_1:
+        current: Any = _row(Attachment.get(ctx, attachment.id))
+        full = detail(current)
+    else:
+        row = _row(attachment)
+        current = {**row, **answer, "connector": connector, **_host_fields(connector)}
+        before = detail({**row, "connection_info": None})
+        full = {**before, "connection_info": _connection_info(current)}
     names = AGAIN if answer.get("is_repeated") else (policy.CONNECTION_INFO,)
     return _show(SecretVisibility(ctx, *names), ctx, current, full)
 

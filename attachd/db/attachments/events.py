@@ -45,6 +45,9 @@ TYPES: Final = (
 host has no access any more, and the event has the proof; another condition; or its move is
 finished: the other host's access has ended, and the event has the state of the attachment."""
 
+AS_DELETED: Final = "attachment"
+"""The detail of a deletion that has columns of the row, as far as other details do not."""
+
 _CLOCK_MARGIN: Final = datetime.timedelta(seconds=1)
 """By how much the clocks of two processes may differ, see models.follow_clock()."""
 
@@ -80,17 +83,6 @@ class EventSource(TypedDict):
     volume_id: str
 
 
-class DeletedAttachment(NamedTuple):
-    """An attachment that was deleted, as far as its events are kept.
-
-    :ivar instance_uuid: of its server; None: it had none
-    """
-
-    project_id: str
-    volume_id: str
-    instance_uuid: str | None
-
-
 class FencedRow(TypedDict):
     """An attachment that was fenced, and the proof, as of manager.fencing.Proof."""
 
@@ -117,6 +109,8 @@ def record(
     """
     if row.get("kind", "attachment") not in states.VISIBLE_KINDS:
         return
+    if type_ == DELETED:
+        more[AS_DELETED] = _last_content(row)
     event = {
         "created_at": models.now(),
         "project_id": row["project_id"],
@@ -158,19 +152,6 @@ def list_proofs(
         statement = statement.where(_EVENTS.c.volume_id == volume_id)
     with session.reader() as connection:
         return {row[0]: row[1]["proof"] for row in connection.execute(statement)}
-
-
-@retried
-def find_deleted(attachment_id: str) -> DeletedAttachment | None:
-    """Return an attachment that was deleted; None: no event says so."""
-    statement = sa.select(_EVENTS.c.project_id, _EVENTS.c.volume_id, _EVENTS.c.details).where(
-        _EVENTS.c.attachment_id == attachment_id, _EVENTS.c.type == DELETED
-    )
-    with session.reader() as connection:
-        row = connection.execute(statement.limit(1)).first()
-    if row is None:
-        return None
-    return DeletedAttachment(row.project_id, row.volume_id, row.details.get("instance_uuid"))
 
 
 @retried
@@ -239,7 +220,7 @@ def event_type(event: Event, target: AttachmentState | None) -> str:
 
 def _details(row: EventSource, error: str | None) -> dict[str, Any]:
     """Return the known details: host, instance, caller, process, error, steps."""
-    known = {name: row.get(column) for name, column in _ROW_DETAILS.items()}
+    known = {name: row.get(name) for name in _ROW_DETAILS}
     context = oslo_context.get_current()
     if context is not None:
         known |= {name: getattr(context, name, None) for name in _CONTEXT_DETAILS}
@@ -255,8 +236,19 @@ def _details(row: EventSource, error: str | None) -> dict[str, Any]:
     return {name: value for name, value in known.items() if value is not None}
 
 
-_ROW_DETAILS: Final = {name: name for name in ("host", "instance_uuid", "agent", "move_from")}
+_ROW_DETAILS: Final = ("host", "instance_uuid", "agent", "device", "move_from")
+_LAST_CONTENT: Final = ("user_id", "mode", "mountpoint", "attached_at", "created_at")
 _CONTEXT_DETAILS: Final = ("user_id", "request_id", "global_request_id")
+
+
+def _last_content(row: EventSource) -> dict[str, Any]:
+    """Return the columns of an attachment that deleted_attachments.py reads; times as text."""
+    values = {name: row.get(name) for name in _LAST_CONTENT}
+    return {
+        name: value.isoformat() if isinstance(value, datetime.datetime) else value
+        for name, value in values.items()
+        if value is not None
+    }
 
 
 def list_reserved(

@@ -20,7 +20,7 @@ from attachd import exception, host_identity
 from attachd.compute import ComputeReader, Failure, Server, VolumeAttachment
 from attachd.conf import CONF
 from attachd.db import audit, models
-from attachd.db.attachments import events
+from attachd.db.attachments import deleted_attachments
 from attachd.db.audit import ServerAttachmentRow
 from attachd.db.row_types import AttachmentVersion
 from attachd.manager import detach
@@ -295,7 +295,7 @@ def _detach_in_compute(reader: ComputeReader, suspicion: _Suspicion, attachment_
 
     :returns: "": nothing says that this deployment had this attachment of this server
     """
-    deleted = events.find_deleted(attachment_id)
+    deleted = deleted_attachments.find(attachment_id)
     if deleted is None:
         return ""
     if (deleted.volume_id, deleted.instance_uuid) != (suspicion.volume_id, suspicion.server_id):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the cost of lists with 50,000 volumes and 100,000 attachments.
+"""Tests of the cost of lists with 50,000 volumes, 100,000 attachments and 100,000 events.
 
 Durations depend on the machine.  The tests count statements, and the rows that the server reads
 for them.
@@ -72,6 +72,20 @@ class Case(unittest.TestCase):
     def attachments(self, ctx, **query):
         answer = attachment_lists.detail(ctx, query, mv.LATEST, api_context.make_links())
         return answer["attachments"]
+
+    def deleted(self, ctx, **query):
+        with mock.patch.object(ctx, "attachd_version", mv.ATTACHD_1_1):
+            query = {**query, "deleted": "true"}
+            answer = attachment_lists.detail(ctx, query, mv.LATEST, api_context.make_links())
+        return answer["attachments"]
+
+    def deleted_markers(self, condition=""):
+        """Return the deleted attachments after which a middle and the last full page begin."""
+        return self.markers(
+            f"(SELECT attachment_id AS id, created_at, id AS number FROM events "
+            f"WHERE type = 'deleted' {condition}) AS deleted",
+            "created_at DESC, number DESC",
+        )
 
     def lists(self):
         """Yield who may list what, with the table and the condition of its rows."""
@@ -164,6 +178,27 @@ class OnMariadb(Pages):
                 with self.subTest(asked, marker=marker):
                     cost, _ = self.read(self.volumes, self.member, {**asked, "marker": marker})
                     self.assertLess(cost, 1.2 * first + 20)
+
+    def test_page_of_deleted_reads_same_row_count_at_any_position(self):
+        own = f"AND project_id = '{large_database.LARGE_PROJECT}'"
+        for ctx, query, condition in ((self.member, {}, own), (self.admin, ALL, "")):
+            # Of each attachment its deletion, and then whether a later event has its id.
+            for marker in [None, *self.deleted_markers(condition)]:
+                with self.subTest(condition, marker=marker):
+                    asked = {**query, **({"marker": marker} if marker else {})}
+                    cost, found = self.read(self.deleted, ctx, asked)
+                    self.assertEqual(PAGE, found)
+                    self.assertLess(cost, 6 * PAGE)
+                    self.assert_indexed(self.plans(self.deleted, ctx, asked))
+
+    def test_deleted_of_a_volume_or_time_reads_few_rows(self):
+        volume = self.scalar("SELECT volume_id FROM events WHERE type = 'deleted'")
+        since = {"detached_at": "lt:2026-01-01T00:01:00"}
+        for ctx, query in ((self.member, {}), (self.admin, ALL)):
+            for asked in ({"volume_id": volume}, since):
+                with self.subTest(asked, everywhere=bool(query)):
+                    cost, _found = self.read(self.deleted, ctx, {**query, **asked})
+                    self.assertLess(cost, 200)
 
     def test_filter_with_few_matches_reads_few_rows(self):
         cases = [

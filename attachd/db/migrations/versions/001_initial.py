@@ -138,6 +138,10 @@ def _create_events() -> None:
     op.create_index("ix_events_created_at", "events", ["created_at"])
     op.create_index("ix_events_attachment_id", "events", ["attachment_id"])
     op.create_index("ix_events_project_id_revision", "events", ["project_id", "revision"])
+    deletion = ["type", "created_at", "id"]
+    op.create_index("ix_events_type_created_at_id", "events", deletion)
+    op.create_index("ix_events_project_id_type_created_at_id", "events", ["project_id", *deletion])
+    op.create_index("ix_events_volume_id_type_created_at_id", "events", ["volume_id", *deletion])
 
 
 def _create_host_fences() -> None:

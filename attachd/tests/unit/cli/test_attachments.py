@@ -217,6 +217,31 @@ class ListTest(Case):
             self.assertEqual("lte", verb)
             self.assertTrue(before <= asked_at <= after, asked_at)
 
+    def test_list_of_deleted_shows_host_and_times(self):
+        self.cloud.listed = [
+            {"id": "a", "status": "deleted", "attached_host": "n1", "detached_at": "2026-01-31"}
+        ]
+        before = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
+        out = self.run_it(
+            *("attachment-list", "--deleted", "--deleted-since", "2h", "--long", "-f", "json"),
+            *("--limit", "2"),
+        )
+        asked = self.cloud.asked[0][2]
+        self.assertEqual(blockstorage.ATTACHD_1_1, asked["headers"])
+        self.assertEqual("true", asked["params"]["deleted"])
+        verb, _, moment = asked["params"]["detached_at"].partition(":")
+        self.assertEqual("gte", verb)
+        self.assertLessEqual(
+            before - datetime.timedelta(hours=2), datetime.datetime.fromisoformat(moment)
+        )
+        (line,) = json.loads(out)
+        self.assertEqual(("n1", "2026-01-31"), (line["Host"], line["Detached At"]))
+        self.assertNotIn("Condition", line)
+
+    def test_list_with_deleted_since_needs_deleted(self):
+        self.run_it("attachment-list", "--deleted-since", "2h", code=2)
+        self.assertIn("argument --deleted-since: only of use with --deleted", self.said)
+
     def test_list_with_invalid_duration_is_refused(self):
         for duration in ("2", "h", "two", "-1h", "2w", "1e3s", "999999d", "\u0662h"):
             self.run_it("attachment-list", f"--older-than={duration}", code=2)

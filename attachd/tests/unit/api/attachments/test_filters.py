@@ -124,3 +124,39 @@ class ExtFiltersTest(unittest.TestCase):
                 self.refused(name, value)
         for name in ("status", "attach_status"):
             self.refused(name, "connecting")
+
+
+class DeletedTest(unittest.TestCase):
+    @staticmethod
+    def parse(query, *, is_admin=False):
+        ctx = mock.Mock(is_admin=is_admin, project_id="p")
+        return filters.parse_deleted(ctx, query)
+
+    def test_deleted_needs_attachd_1_1(self):
+        for version, expected in ((None, False), (mv.ATTACHD_1_0, False), (mv.ATTACHD_1_1, True)):
+            query = {"deleted": "true", "limit": "1"}
+            ctx = mock.Mock(attachd_version=version)
+            self.assertIs(expected, filters.pop_deleted(ctx, query))
+            self.assertEqual(not expected, "deleted" in query)
+
+    def test_deleted_false_lists_those_that_exist(self):
+        query = {"deleted": "false"}
+        self.assertIs(False, filters.pop_deleted(mock.Mock(attachd_version=mv.ATTACHD_1_1), query))
+        self.assertEqual({}, query)
+
+    def test_filters_of_deleted_map_to_columns_of_events(self):
+        query = {"volume_id": SERVER.upper(), "detached_at": "lt:2026-01-31T12:00:00"}
+        parsed = self.parse(query)
+        self.assertEqual(("p", SERVER), (parsed["project_id"], parsed["volume_id"]))
+        (compared,) = parsed["times"]
+        self.assertEqual(("created_at", "lt"), compared[:2])
+
+    def test_members_see_their_project_only(self):
+        self.assertEqual({"project_id": "p"}, self.parse({"all_tenants": "1"}))
+        self.assertIsNone(self.parse({"project_id": "q"}))
+        self.assertEqual({}, self.parse({"all_tenants": "1"}, is_admin=True))
+        self.assertEqual({"project_id": "q"}, self.parse({"project_id": "q"}, is_admin=True))
+
+    def test_other_filters_are_refused(self):
+        with self.assertRaisesRegex(exception.BadRequest, "no filter 'status', but these"):
+            self.parse({"status": "attached"})

@@ -8,6 +8,7 @@ from attachd import exception
 from attachd.api import idempotency
 from attachd.api import microversions as mv
 from attachd.api.attachments import handlers, lifecycle, policy
+from attachd.db.attachments import deleted_attachments
 from attachd.tests.fixtures import conf_fixture
 from attachd.tests.unit.api.attachments import test_view
 
@@ -81,6 +82,23 @@ class ShowTest(Case):
     def test_show_authorises_on_attachment(self):
         self.assertEqual("v1", handlers.show(self.ctx, "a1")["attachment"]["volume_id"])
         self.ctx.authorize.assert_called_once_with(policy.SHOW, self.attachment)
+
+    def test_show_deleted_needs_attachd_1_1_and_authorises_on_it(self):
+        self.Attachment.get.side_effect = exception.AttachmentNotFound(attachment_id="a1")
+        found = deleted_attachments.DeletedAttachment("a1", "p", "v1", test_view.MOMENT)
+        ctx = mock.Mock(is_admin=False, project_id="p", attachd_version=mv.ATTACHD_1_1)
+        with mock.patch.object(deleted_attachments, "find", return_value=found):
+            shown = handlers.show(ctx, "a1")["attachment"]
+            ctx.authorize.assert_called_once_with(policy.SHOW, found)
+            for changed in ({"attachd_version": mv.ATTACHD_1_0}, {"project_id": "q"}):
+                ctx.configure_mock(attachd_version=mv.ATTACHD_1_1, project_id="p")
+                ctx.configure_mock(**changed)
+                with self.assertRaises(exception.AttachmentNotFound):
+                    handlers.show(ctx, "a1")
+        self.assertEqual(
+            ("deleted", test_view.MOMENT, "", "null"),
+            tuple(shown[name] for name in ("status", "detached_at", "attached_at", "attach_mode")),
+        )
 
 
 ID = "11111111-2222-3333-4444-555555555555"
