@@ -8,7 +8,7 @@ from typing import Any, Final, NotRequired, TypedDict
 from attachd.closed_hosts.fences import Proof
 from attachd.db.attachments import events
 from attachd.db.attachments.attachment_conditions import Condition
-from attachd.db.row_types import EventRow, NumberedEventRow
+from attachd.db.row_types import NumberedEventRow
 from attachd.states import AttachmentState
 
 _DETAILS: Final = ("host", "instance_uuid", "user_id", "request_id", "global_request_id")
@@ -50,7 +50,7 @@ class EventCondition(Condition):
 class Event(TypedDict):
     """A change of an attachment.
 
-    :ivar revision: its number among all events; null: not assigned yet
+    :ivar revision: its number among all events, which it keeps
     :ivar type: the new state: "reserved", "connecting", "connected", "attached", "withdrawing",
         "detach_refused", "disconnecting", "deleted", "fenced", "connect_failed",
         "connect_unknown" or "disconnect_failed"; or "condition_changed" or "move_finished"
@@ -68,7 +68,7 @@ class Event(TypedDict):
     :ivar move_from: the attachment that this one takes over from, while a move is open
     """
 
-    revision: int | None
+    revision: int
     type: str
     status: str
     attachment_id: str
@@ -91,7 +91,7 @@ class Event(TypedDict):
     move_from: NotRequired[str]
 
 
-def event(row: EventRow | NumberedEventRow, *, internals: bool) -> dict[str, Any]:
+def event(row: NumberedEventRow, *, internals: bool) -> dict[str, Any]:
     """Return the representation of an event.
 
     :param internals: whether to include the fields for administrators

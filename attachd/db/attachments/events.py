@@ -333,18 +333,27 @@ def list_after(place: int, limit: int, project_id: str | None = None) -> list[Nu
     return session.fetch_all(statement, NumberedEventRow)
 
 
-@retried
-def list_of_attachment(attachment_id: str, project_id: str | None) -> list[EventRow]:
+def list_of_attachment(attachment_id: str, project_id: str | None) -> list[NumberedEventRow]:
     """Return the events of an attachment, in order; the attachment itself may be deleted.
+
+    Events without a revision get theirs first: each is shown with the number that it keeps.
 
     :param project_id: only if it belongs to this project; None: of any project
     """
+    assign_sequence()
+    return _list_of_attachment(attachment_id, project_id)
+
+
+@retried
+def _list_of_attachment(attachment_id: str, project_id: str | None) -> list[NumberedEventRow]:
     statement = (
-        sa.select(_EVENTS).where(_EVENTS.c.attachment_id == attachment_id).order_by(_EVENTS.c.id)
+        sa.select(_EVENTS)
+        .where(_EVENTS.c.attachment_id == attachment_id, _EVENTS.c.revision.is_not(None))
+        .order_by(_EVENTS.c.revision)
     )
     if project_id is not None:
         statement = statement.where(_EVENTS.c.project_id == project_id)
-    return session.fetch_all(statement, EventRow)
+    return session.fetch_all(statement, NumberedEventRow)
 
 
 def purge(before: datetime.datetime, limit: int) -> int:

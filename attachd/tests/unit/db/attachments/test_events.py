@@ -63,6 +63,19 @@ class RecordTest(Case):
         self.assertEqual(expected, [item["type"] for item in found])
         self.assertEqual({self.volume_id}, {item["volume_id"] for item in found})
         self.assertEqual([], events.list_of_attachment(row["id"], "b" * 32))
+        self.assertEqual([1, 2, 3, 4], [item["revision"] for item in found])
+
+    def test_events_of_attachment_keep_their_revisions_after_purge(self):
+        first, second = self.record(2), self.record(1)
+        (before,) = events.list_of_attachment(second, None)
+        oldest = sa.update(models.events).where(models.events.c.attachment_id == first)
+        with session.writer() as connection:
+            connection.execute(oldest.values(created_at=datetime.datetime(2026, 1, 1)))  # noqa: DTZ001
+        self.assertEqual(2, events.purge(models.now() - datetime.timedelta(days=1), 10))
+        self.record(1)
+        (after,) = events.list_of_attachment(second, None)
+        self.assertEqual((3, 3), (before["revision"], after["revision"]))
+        self.assertEqual([], events.list_of_attachment(first, None))
 
     def test_record_async_request_at_once(self):
         row = attachment_store.reserve(self.volume_id, WHO)
