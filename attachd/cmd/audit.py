@@ -42,6 +42,9 @@ def _findings(names: Sequence[str]) -> Iterator[AuditResult]:
     membership.start()
     try:
         for backend in chosen:
+            if backend.driver.IN_MEMORY:
+                yield _not_compared(backend)
+                continue
             backend.setup()
             yield audit(backend)
         if credentials is not None:
@@ -52,6 +55,15 @@ def _findings(names: Sequence[str]) -> Iterator[AuditResult]:
             )
     finally:
         membership.stop()
+
+
+def _not_compared(backend: backends.Backend) -> AuditResult:
+    """Return the result of a backend that no other process than its manager can read."""
+    reason = (
+        f"Backend {backend.name}: not compared, because its driver has its volumes in the memory "
+        "of the manager. Use another driver for volumes with data."
+    )
+    return AuditResult(backend.host, not_compared=[reason])
 
 
 def _chosen(loaded: Sequence[backends.Backend], names: Sequence[str]) -> list[backends.Backend]:

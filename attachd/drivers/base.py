@@ -306,6 +306,8 @@ class Driver(abc.ABC):
         volume at the same time, and :meth:`revoke`, too, if no two of the exports are of one host.
         The result is that of the same calls one after the other. A grant and a revoke of one
         volume never run at the same time, except a revoke after a grant that has failed
+    :cvar IN_MEMORY: whether all its volumes and exports are in the memory of one process, so that
+        an audit by another process cannot compare them
     :cvar HOSTS_WRITE_SIZES: whether hosts can change the sizes of volumes by which the driver
         knows what is allocated; then the manager reports the sizes in the database
     :cvar LIBVIRT_SECRETS: whether Compute opens the volumes by libvirt, which takes the key of a
@@ -323,6 +325,7 @@ class Driver(abc.ABC):
     VENDOR = "attachd"
     SHARED_TARGETS: ClassVar[bool | None] = None
     PARALLEL_GRANTS: ClassVar[bool] = False
+    IN_MEMORY: ClassVar[bool] = False
     HOSTS_WRITE_SIZES: ClassVar[bool] = False
     LIBVIRT_SECRETS: ClassVar[bool] = False
     OPTIONS: Sequence[cfg.Opt] = ()

@@ -106,6 +106,7 @@ class FakeDriver(
 
     SHARED_TARGETS = False
     PARALLEL_GRANTS = True
+    IN_MEMORY = True
     # There is nothing that a host could reach.
     promises = base.Promises(per_host_access=True, read_only_enforced=True, complete_listing=True)
     OPTIONS = (

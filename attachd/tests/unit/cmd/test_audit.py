@@ -56,6 +56,17 @@ class CommandTest(CommandCase):
             self.assertEqual((2, ""), (code, out), error)
             self.assertIn(text, error)
 
+    def test_audit_of_fake_driver_says_that_nothing_was_compared(self):
+        more = "[DEFAULT]\nenabled_backends = files,memory\n[memory]\ndriver = fake\n"
+        code, out, error = self.run_audit("--format", "json", more=more)
+        self.assertEqual(2, code)
+        files, memory = json.loads(out)
+        self.assertEqual(([], []), (files["differences"], files["not_compared"]))
+        (reason,) = memory["not_compared"]
+        self.assertIn("Backend memory: not compared, because", reason)
+        self.assertIn(reason, error)
+        self.assertEqual((0, "", ""), self.run_audit("--backend", "files", more=more))
+
 
 class ComputeTest(CommandCase):
     def setUp(self):
