@@ -198,6 +198,11 @@ class Endpoint(_VolumeMethods):
         return runner.compare_exports(self._backend, volume_id)
 
     @expected_errors
+    def compare_volume(self, _context: RequestContext, volume_id: str) -> list[str]:
+        """See manager_api.compare_volume()."""
+        return runner.compare_volume(self._backend, volume_id)
+
+    @expected_errors
     def get_persistent_reservation(
         self, _context: RequestContext, volume_id: str
     ) -> manager_api.PersistentReservation | None:

@@ -5,8 +5,8 @@ Version history of the contract:
 
 * 1.0: attach, attach_exclusive, check_attach, detach, force_detach, finish_move,
   process_pending, initialize_connection, terminate_connections, compare_exports,
-  get_persistent_reservation, create_volume, delete_volume, extend_volume, manage_volume,
-  unmanage_volume, list_manageable, get_manageable, set_log_levels, get_log_levels
+  compare_volume, get_persistent_reservation, create_volume, delete_volume, extend_volume,
+  manage_volume, unmanage_volume, list_manageable, get_manageable, set_log_levels, get_log_levels
 
 A manager of an older release is called in its own version (versions.py).  An argument that
 it does not have is left out if it is empty; otherwise the request is refused until the manager is
@@ -306,6 +306,19 @@ def compare_exports(context: RequestContext, volume: Volume) -> list[str]:
     with _call_slot(context, volume.backend, volume.id):
         found: list[str] = _manager(volume.backend).call(
             context, "compare_exports", volume_id=volume.id
+        )
+    return found
+
+
+def compare_volume(context: RequestContext, volume: Volume) -> list[str]:
+    """Return whether the backend lacks the data of a volume, and as :func:`compare_exports`.
+
+    :returns: a sentence for each difference
+    :raises: as :func:`compare_exports`
+    """
+    with _call_slot(context, volume.backend, volume.id):
+        found: list[str] = _manager(volume.backend).call(
+            context, "compare_volume", volume_id=volume.id
         )
     return found
 

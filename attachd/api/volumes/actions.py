@@ -101,7 +101,7 @@ def reset_status(
                 *(volume.id, claims, ctx.user_id, ctx.project_id),
             )
         else:
-            _check_exports(ctx, volume, claims)
+            _check_backend(ctx, volume, claims)
     with notify.change(volume, "reset_status"):
         if claims.get("status") == "attaching" and volume.status == "available":
             volume_store.reset(
@@ -112,8 +112,10 @@ def reset_status(
         volume_store.reset(volume.id, claims.get("status"), claims.get("attach_status"))
 
 
-def _check_exports(ctx: RequestContext, volume: Volume, claims: Mapping[str, str]) -> None:
+def _check_backend(ctx: RequestContext, volume: Volume, claims: Mapping[str, str]) -> None:
     """Check that the backend exports a volume to the hosts of its attachments, and to no others.
+
+    For a status by which the volume can be used it also has to have the data.
 
     :raises Conflict: it does not
     :raises Unavailable: it cannot be asked
@@ -121,18 +123,20 @@ def _check_exports(ctx: RequestContext, volume: Volume, claims: Mapping[str, str
     skip = f"?{_FORCE}=true under attachd {mv.ATTACHD_1_0} does not ask the backend."
     try:
         scheduler.check_reporting(volume.backend)
-        found = manager_api.compare_exports(ctx, volume)
+        has_data = claims.get("status") in _STATUSES_OF_HOSTS
+        compare = manager_api.compare_volume if has_data else manager_api.compare_exports
+        found = compare(ctx, volume)
     except (exception.Unavailable, exception.ManagerTimeout) as error:
         raise exception.Unavailable(
             reason=f"The status of volume {volume.id} was not reset, because its backend could "
-            f"not be asked which hosts have access: {error} {skip}"
+            f"not be asked about its data and exports: {error} {skip}"
         ) from error
     if found:
         raise exception.Conflict(
             reason=f"Volume {volume.id} cannot be reset to {', '.join(claims.values())}: its "
-            f"backend contradicts its attachments. {' '.join(found[:_MAX_DIFFERENCES])} Have an "
-            "operator run attachd-manage audit --repair, which corrects the backend, and repeat "
-            f"the request; {skip}"
+            f"backend contradicts that. {' '.join(found[:_MAX_DIFFERENCES])} Have an operator run "
+            "attachd-manage audit --repair, which corrects exports and says what to do about "
+            f"missing data, and repeat the request; {skip}"
         )
 
 

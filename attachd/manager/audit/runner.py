@@ -10,6 +10,7 @@ hosts.py compares what the agents of hosts report of their devices.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+import contextlib
 import dataclasses
 
 from attachd import exception, states
@@ -122,11 +123,33 @@ def compare_exports(backend: Backend, volume_id: str) -> list[str]:
     driver = backend.driver
     if not isinstance(driver, Audit):
         return []
-    try:
+    with _unavailable(backend):
         if not _compare_exports(driver, volume_id):
             return []
         with backend.lock(volume_id):
             return _compare_exports(driver, volume_id)
+
+
+def compare_volume(backend: Backend, volume_id: str) -> list[str]:
+    """Find out whether the data of one volume is missing, and how its exports differ.
+
+    :returns: as :func:`compare_exports`
+    :raises: as :func:`compare_exports`
+    """
+    backend.check_ready()
+    row = audit.find_volume(volume_id)
+    ref = backends.volume_ref(row) if row else VolumeRef(volume_id, 0)
+    with _unavailable(backend):
+        if not backend.driver.has_volume(ref):
+            return [f"Backend {backend.name} has no data of the volume."]
+    return compare_exports(backend, volume_id)
+
+
+@contextlib.contextmanager
+def _unavailable(backend: Backend) -> Iterator[None]:
+    """Raise Unavailable instead of an error of the backend."""
+    try:
+        yield
     except exception.BackendError as error:
         raise exception.Unavailable(
             reason=f"Backend {backend.name} does not answer: {flow_runner.public_reason(error)}"

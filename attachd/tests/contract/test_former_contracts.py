@@ -42,6 +42,7 @@ CAME: Mapping[str, Mapping[str, Taken]] = {
         "initialize_connection": Taken("volume connector", "denied_rule key_id"),
         "terminate_connections": Taken("volume_id connector attachment_ids", "connection_ids"),
         "compare_exports": Taken("volume_id"),
+        "compare_volume": Taken("volume_id"),
         "get_persistent_reservation": Taken("volume_id"),
         "create_volume": Taken("volume"),
         "delete_volume": Taken("volume"),
@@ -55,7 +56,7 @@ CAME: Mapping[str, Mapping[str, Taken]] = {
     },
 }
 
-LATER = ("check_attach", "compare_exports", "finish_move", "get_log_levels")
+LATER = ("check_attach", "compare_exports", "compare_volume", "finish_move", "get_log_levels")
 """Methods that the made-up history introduces in its last version."""
 
 INTRODUCED = {
@@ -139,6 +140,7 @@ def requests():
     yield functools.partial(manager_api.list_manageable, WHO, "here@fake")
     yield functools.partial(manager_api.get_manageable, WHO, "here@fake", {"source-name": "disk"})
     yield functools.partial(manager_api.compare_exports, WHO, _volume())
+    yield functools.partial(manager_api.compare_volume, WHO, _volume())
     yield functools.partial(manager_api.get_persistent_reservation, WHO, _volume())
     yield functools.partial(manager_api.set_log_levels, WHO, ["here@fake"], "attachd", "DEBUG")
     yield functools.partial(manager_api.get_log_levels, WHO, "here@fake", "attachd")

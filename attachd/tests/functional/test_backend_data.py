@@ -257,3 +257,31 @@ class LoopDeviceTest(Case):
         self.sdk.delete_attachment(attachment)
         self.assertEqual("available", self.api.volume(self.volume)["status"])
         self.assertEqual([], self.devices())
+
+
+class LostDataTest(Case):
+    """The file driver, and a volume whose file was removed."""
+
+    def reset(self, status, parameters="", **headers):
+        path = f"/volumes/{self.volume}/action{parameters}"
+        return self.api.request("POST", path, {"os-reset_status": status}, headers)
+
+    def test_reset_to_available_without_data_is_refused(self):
+        data = self.folder / "data"
+        data.mkdir()
+        self.connect(settings("file", {"file_folder": data, "file_loop_devices": "never"}))
+        self.volume = self.api.create_volume()
+        available = {"status": "available"}
+        self.assertEqual(202, self.reset({"status": "error"}).status)
+        self.assertEqual(202, self.reset(available).status)
+        (file,) = data.rglob(f"*{self.volume}*")
+        file.unlink()
+        self.assertEqual(202, self.reset({"status": "error"}).status)
+        refused = self.reset(available)
+        self.assertEqual(409, refused.status)
+        self.assertIn("Backend file has no data of the volume.", refused.message)
+        self.assertEqual("error", self.api.status(self.volume))
+        self.assertEqual(202, self.reset({"attach_status": "detached"}).status)
+        own = {"OpenStack-API-Version": "volume 3.71, attachd 1.0"}
+        self.assertEqual(202, self.reset(available, "?force=true", **own).status)
+        self.assertEqual("available", self.api.status(self.volume))

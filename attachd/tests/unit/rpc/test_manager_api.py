@@ -44,6 +44,7 @@ CALL_OF = {
         CONTEXT, _volume(**where), None, ("a",)
     ),
     "compare_exports": lambda **where: manager_api.compare_exports(CONTEXT, _volume(**where)),
+    "compare_volume": lambda **where: manager_api.compare_volume(CONTEXT, _volume(**where)),
     "get_persistent_reservation": lambda **where: manager_api.get_persistent_reservation(
         CONTEXT, _volume(**where)
     ),
@@ -55,7 +56,7 @@ CALLS = frozenset(
     {
         *("attach", "attach_exclusive", "check_attach", "detach", "force_detach"),
         *("initialize_connection", "terminate_connections", "compare_exports"),
-        "get_persistent_reservation",
+        *("compare_volume", "get_persistent_reservation"),
     }
 )
 

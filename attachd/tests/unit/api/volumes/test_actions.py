@@ -17,8 +17,9 @@ class ResetStatusTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
         db_rows.report_service("here@fake")
-        self.compare_exports = self.enterContext(
-            mock.patch.object(actions.manager_api, "compare_exports", return_value=[])
+        self.compare_exports, self.compare_volume = (
+            self.enterContext(mock.patch.object(actions.manager_api, name, return_value=[]))
+            for name in ("compare_exports", "compare_volume")
         )
 
     def reset(self, volume, *roles, **claims):
@@ -29,14 +30,23 @@ class ResetStatusTest(api_context.ApiContextCase):
     def test_reset_status_to_one_of_hosts_asks_backend(self):
         volume = db_rows.add_volume("error")
         self.reset(volume, status="maintenance")
-        self.compare_exports.assert_not_called()
-        self.compare_exports.return_value = ["A has access.", "B is logged in."]
+        self.compare_volume.assert_not_called()
+        self.compare_volume.return_value = ["A has access.", "B is logged in."]
         with self.assertRaisesRegex(exception.Conflict, "available: .* A has access. B is logged"):
             self.reset(volume, status="available")
         self.compare_exports.side_effect = exception.ManagerTimeout("It did not answer.")
         with self.assertRaisesRegex(exception.Unavailable, "not reset.* It did not answer. "):
             self.reset(volume, attach_status="detached")
         self.assertEqual("maintenance", db_rows.get_volume(volume["id"])["status"])
+
+    def test_reset_attach_status_does_not_need_the_data(self):
+        self.compare_volume.return_value = ["Backend fake has no data of the volume."]
+        volume = db_rows.add_volume("error")
+        self.assertEqual("error", self.reset(volume, attach_status="detached"))
+        for claims in ({"status": "available"}, {"status": "in-use"}):
+            with self.assertRaisesRegex(exception.Conflict, "has no data of the volume"):
+                self.reset(volume, **claims)
+        self.assertEqual("error", self.reset(volume, status="error"))
 
     def test_volume_without_backend_stays_in_error(self):
         volume = db_rows.add_volume("error", host=None)

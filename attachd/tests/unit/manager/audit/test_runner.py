@@ -62,6 +62,23 @@ class AuditTest(backends.BackendCase):
         self.backend.driver = backends.without_abilities(self.driver)
         self.assertEqual([], runner.compare_exports(self.backend, self.ref.id))
 
+    def test_compare_volume_reports_missing_data_and_exports(self):
+        self.assertEqual([], runner.compare_volume(self.backend, self.ref.id))
+        self.driver.restart()
+        (found,) = runner.compare_volume(self.backend, self.ref.id)
+        self.assertRegex(found, f"{self.row['id']} has no access")
+        with mock.patch.object(self.driver, "has_volume", return_value=False):
+            (found,) = runner.compare_volume(self.backend, self.ref.id)
+        self.assertEqual("Backend fake has no data of the volume.", found)
+
+    def test_compare_volume_of_silent_backend_is_unavailable(self):
+        error = exception.BackendError("It is away.")
+        with (
+            mock.patch.object(self.driver, "has_volume", side_effect=error),
+            self.assertRaisesRegex(exception.Unavailable, "does not answer"),
+        ):
+            runner.compare_volume(self.backend, self.ref.id)
+
     def test_compare_of_driver_without_list_compares_data_and_status(self):
         self.driver.restart()
         db_rows.change_volume(self.ref.id, status="deleting")
