@@ -11,7 +11,15 @@ import json
 from pathlib import Path
 import sys
 
-from attachd.tests.contract import certificate
+try:
+    from attachd.tests.contract import certificate
+except ModuleNotFoundError as missing:
+    if (missing.name or "attachd").partition(".")[0] == "attachd":
+        raise
+    sys.exit(
+        f"The contract suite needs the package {missing.name}, which attachd installs with the "
+        "extra 'test': pip install 'attachd[test]'"
+    )
 
 
 def main() -> int:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The contract suite itself, on small drivers that are as the guide asks, or are not."""
 
+import subprocess
+import sys
 import threading
 from types import SimpleNamespace
 import unittest
@@ -315,3 +317,21 @@ class SuiteTest(unittest.TestCase):
 
     def test_driver_that_refuses_clones_it_declares_fails(self):
         self.assert_fails(_run(_Boasting, test_clones.ClonesTest), "is in use")
+
+
+_WITHOUT_PACKAGE = """\
+import runpy, sys
+sys.modules["fixtures"] = None
+sys.argv[1:] = ["fake"]
+runpy.run_module("attachd.tests.contract", run_name="__main__")
+"""
+
+
+class InstallationTest(unittest.TestCase):
+    def test_suite_without_its_packages_names_the_extra_to_install(self):
+        done = subprocess.run(
+            [sys.executable, "-c", _WITHOUT_PACKAGE], capture_output=True, text=True, check=False
+        )
+        self.assertEqual((1, ""), (done.returncode, done.stdout))
+        text = "needs the package fixtures, which attachd installs with the extra 'test': pip "
+        self.assertEqual(f"The contract suite {text}install 'attachd[test]'\n", done.stderr)
