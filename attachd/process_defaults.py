@@ -6,6 +6,7 @@ command ``attachd`` and the tests.  A program that imports ``attachd.client`` or
 attachd keeps its own.
 """
 
+import io
 import sys
 from types import TracebackType
 
@@ -21,6 +22,12 @@ def use_threads() -> None:
 
     if backend.get_backend_type() is None:
         backend.init_backend(backend.BackendType.THREADING)
+
+
+def escape_output() -> None:
+    """Escape characters of names that the encoding of the standard output lacks, as on errors."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def end_quietly_on_interrupt() -> None:

@@ -19,6 +19,7 @@ def main() -> int:
 
     :returns: the exit code: 0 done, 1 failed, or a library is missing, 2 wrong command line
     """
+    process_defaults.escape_output()
     try:
         process_defaults.use_threads()  # os-brick imports oslo.service
         code: int = importlib.import_module("attachd.cli.app").main()

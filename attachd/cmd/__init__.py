@@ -7,4 +7,5 @@ The import of this package prepares the interpreter for them, before anything el
 from attachd import process_defaults
 
 process_defaults.end_quietly_on_interrupt()
+process_defaults.escape_output()
 process_defaults.use_threads()
