@@ -66,13 +66,13 @@ class Ear:
         self.received = []
         self._stop = threading.Event()
         self._connection = kombu.Connection(broker.replace("rabbit://", "amqp://"))
-        channel = self._connection.channel()
-        queue = kombu.Queue(f"ear-{uuid.uuid4().hex}", exclusive=True, auto_delete=True)
-        queue(channel).queue_declare()
-        channel.queue_bind(queue.name, "amq.rabbitmq.trace", "#")
-        self._consumer = kombu.Consumer(channel, [queue], no_ack=True, auto_declare=False)
-        self._consumer.register_callback(lambda _body, message: self.received.append(message.body))
-        self._consumer.consume()
+        channel, queue = self._connection.channel(), f"ear-{uuid.uuid4().hex}"
+        channel.queue_declare(queue, exclusive=True, auto_delete=True)
+        channel.queue_bind(queue, "amq.rabbitmq.trace", "#")
+        # Without a Consumer, which refuses in this process what attachd refuses.
+        channel.basic_consume(
+            queue, no_ack=True, callback=lambda message: self.received.append(message.body)
+        )
         self._thread = threading.Thread(target=self._listen)
         self._thread.start()
         test.addCleanup(self.end)
