@@ -121,9 +121,8 @@ class Cluster:
             yield
         except (lib.rados.Error, lib.rbd.Error) as error:
             code = getattr(error, "errno", None)
-            if code == errno.ETIMEDOUT and _find_full_pools(self, self._options.rbd_pools):
-                code = errno.ENOSPC
-            raise self.error(doing, code, f"{error}") from error
+            causes = describe_health(self) if code == errno.ETIMEDOUT else ""
+            raise self.error(doing, code, f"{error}{causes}") from error
 
     @contextlib.contextmanager
     def pool(self, pool: str) -> Iterator[Any]:
@@ -138,6 +137,8 @@ class Cluster:
                         f"rbd_pools: the cluster has no pool {pool!r}. Create it, or set another.",
                         final=True,
                     ) from error
+            # What needs space fails at once in a full pool, and what frees space does not wait.
+            ioctx.set_osdmap_full_try()
             try:
                 yield ioctx
             finally:
@@ -253,11 +254,12 @@ class Cluster:
         """Run a command of the monitors; returns its code, its answer and the reason."""
         line = json.dumps({"format": "json", **request})
         target = {"target": monitor} if monitor else {}
-        with (
-            self._connected() as connection,
-            self.errors(f"'ceph {request['prefix']}' failed"),
-        ):
-            code, output, reason = connection.mon_command(line, b"", **target)
+        doing = f"'ceph {request['prefix']}' failed"
+        with self._connected() as connection:
+            try:
+                code, output, reason = connection.mon_command(line, b"", **target)
+            except bindings.load().rados.Error as error:
+                raise self.error(doing, getattr(error, "errno", None), f"{error}") from error
         # Some commands print a second value behind the first one.
         answer = json.JSONDecoder().raw_decode(output.decode().strip() or "null")[0]
         return code, answer, reason
@@ -318,7 +320,7 @@ class Cluster:
                 _find_full_pools(self, self._options.rbd_pools) or self._options.rbd_pools
             )
             return exception.BackendError(
-                f"{doing}: pool {pools} is full. Add OSDs, or free data."
+                f"{doing}: pool {pools} is full. Add OSDs, raise its quota, or delete volumes."
             )
         if code in _NO_ANSWER:
             return exception.BackendUnreachable(
@@ -366,13 +368,22 @@ def blocklist_each(cluster: Cluster, addresses: Collection[str]) -> None:
         list(pool.map(lambda run, it: run(cluster.blocklist, it), runs, sorted(addresses)))
 
 
-def _find_full_pools(cluster: Cluster, names: Sequence[str]) -> list[str]:
-    """List the pools whose OSDs let writes wait because they are full."""
+def describe_health(cluster: Cluster) -> str:
+    """Return what the monitors report, for the end of a reason; "" without an answer."""
     try:
-        answer = cluster.read("osd dump")
+        checks = cluster.read("health")["checks"]
+    except exception.BackendError:
+        return ""
+    messages = sorted(check["summary"]["message"] for check in checks.values())
+    return f"; Ceph reports: {', '.join(messages)}" if messages else ""
+
+
+def _find_full_pools(cluster: Cluster, names: Sequence[str]) -> list[str]:
+    """List the pools that take no more data: their OSDs are full, or a quota is reached."""
+    try:
+        pools = cluster.read("osd dump")["pools"]
     except exception.BackendError:
         return []
-    pools = (answer or {}).get("pools", ())
     flags = {pool["pool_name"]: pool["flags_names"].split(",") for pool in pools}
     return [name for name in names if "full" in flags.get(name, ())]
 

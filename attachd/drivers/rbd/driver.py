@@ -26,8 +26,8 @@ from attachd.drivers.rbd.cluster import Cluster, Session, blocklist_each
 from attachd.drivers.rbd.existing import ExistingImages
 from attachd.drivers.rbd.header_check import HeaderCheck
 from attachd.drivers.rbd.image_clients import WATCH_TIMEOUT, ImageClients, Watch
-from attachd.drivers.rbd.images import GIB, OBJECT_BYTES, Images, Pools
-from attachd.drivers.rbd.resizing import Resizing
+from attachd.drivers.rbd.images import GIB, Images, Pools
+from attachd.drivers.rbd.resizing import OBJECT_BYTES, Resizing
 from attachd.linux import sandbox
 
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]*")

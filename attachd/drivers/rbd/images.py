@@ -14,7 +14,7 @@ from typing import Any, Final
 from attachd import exception
 from attachd.ceph import bindings, image_header, object_names
 from attachd.drivers import base
-from attachd.drivers.rbd import copies, objects, stray_data
+from attachd.drivers.rbd import copies, objects, resizing, stray_data
 from attachd.drivers.rbd.cluster import Cluster
 from attachd.drivers.rbd.copies import Source
 from attachd.drivers.rbd.image_clients import ImageClients, Watch
@@ -22,8 +22,6 @@ from attachd.drivers.rbd.resizing import Resizing
 from attachd.drivers.rbd.users import Image, Naming
 
 GIB: Final = 2**30
-OBJECT_BYTES: Final = 4 * 2**20
-"""The size of data objects, by default."""
 _HEAD: Final = struct.pack("<Q", 2**64 - 2)
 """The image itself, and not a snapshot of it.  Source: include/rados.h, CEPH_NOSNAP."""
 _SIZE: Final = struct.Struct("<BQ")
@@ -296,8 +294,13 @@ class Pools:
 
 
 def _create(pool: Any, name: str, size_gib: int) -> None:
+    rbd = bindings.load().rbd
     base.check_still_owner()
-    bindings.load().rbd.RBD().create(pool, name, size_gib * GIB)
+    try:
+        rbd.RBD().create(pool, name, size_gib * GIB)
+    except rbd.InvalidArgument:
+        resizing.check_size(name, size_gib * GIB)
+        raise
     copies.check_id(pool, name)
 
 

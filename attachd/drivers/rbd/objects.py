@@ -144,7 +144,7 @@ def _remove_batch(pool: Any, names: list[str]) -> None:
     for name, request in zip(names, requests, strict=True):
         code = -request.get_return_value()
         if code not in {0, errno.ENOENT}:
-            raise bindings.load().rados.make_ex(code, f"object {name} could not be removed")
+            raise bindings.load().rados.OSError(f"object {name} could not be removed", errno=code)
 
 
 def _id_name(name: str) -> str:

@@ -64,6 +64,7 @@ def _resize(request: Request) -> None:
     try:
         connection.connect()
         pool = connection.open_ioctx(request["pool"])
+        pool.set_osdmap_full_try()
         # From here on nothing is opened but the image and connections to OSDs.
         sandbox.give_up_files()
         try:

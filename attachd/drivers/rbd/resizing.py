@@ -19,9 +19,13 @@ from oslo_config import cfg
 from attachd import exception
 from attachd.drivers import base
 from attachd.drivers.rbd import resize_worker
-from attachd.drivers.rbd.cluster import Cluster, connection_settings
+from attachd.drivers.rbd.cluster import Cluster, connection_settings, describe_health
 from attachd.drivers.rbd.users import Capabilities, Naming, as_arguments
 
+OBJECT_BYTES: Final = 4 * 2**20
+"""The size of data objects, by default."""
+MAX_BYTES: Final = 256_000_000 * OBJECT_BYTES
+"""The largest image with an object map.  Source: cls/rbd/cls_rbd_types.h."""
 START_TIMEOUT: Final = 15.0
 """Seconds for the start of the program, beside the time that the cluster has."""
 
@@ -43,7 +47,7 @@ class Resizing:
     def extend(self, pool: str, name: str, size_bytes: int) -> None:
         """Extend an image, unless it has that size.
 
-        :raises BackendError: never final
+        :raises BackendError: final=True if it would be too large
         """
         doing = f"Image {name} could not be extended"
         settings = {**connection_settings(self._options), "key": self._get_key(), "keyring": ""}
@@ -62,8 +66,12 @@ class Resizing:
                 f"{doing}: its header or its lock leads to what {self.entity} may not use, so a "
                 f"host has changed it: {answer['error']}. Detach the volume from all hosts."
             )
+        if answer and answer["errno"] == errno.EINVAL:
+            check_size(name, size_bytes)
         if answer:
-            raise self._cluster.error(doing, answer["errno"], answer["error"])
+            code = answer["errno"]
+            causes = describe_health(self._cluster) if code == errno.ETIMEDOUT else ""
+            raise self._cluster.error(doing, code, f"{answer['error']}{causes}")
 
     def _get_key(self) -> str:
         """Return the key of the user, which has no rights to data."""
@@ -91,7 +99,12 @@ class Resizing:
                 env={"PATH": os.defpath, "LC_ALL": "C"},
             )
         except subprocess.TimeoutExpired as error:
-            raise exception.BackendUnreachable(f"{doing}: no answer in time.") from error
+            # Clients that have the image open take part.
+            causes = describe_health(self._cluster)
+            raise exception.BackendUnreachable(
+                f"{doing}: the cluster, or a host that has it open, did not answer in time"
+                f"{causes}."
+            ) from error
         try:
             answer: dict[str, Any] = json.loads(ended.stdout)
         except ValueError as error:
@@ -99,6 +112,15 @@ class Resizing:
             reason = next((line for line in reversed(lines) if line), f"exit {ended.returncode}")
             raise exception.BackendError(f"{doing}: {reason}") from error
         return answer
+
+
+def check_size(name: str, size_bytes: int) -> None:
+    """Refuse the size of an image that Ceph has refused because it is too large."""
+    size, largest = size_bytes // 2**30, MAX_BYTES // 2**30
+    if size > largest:
+        raise exception.BackendError(
+            f"Image {name} cannot have {size} GiB: Ceph permits {largest} GiB.", final=True
+        )
 
 
 def _ports(cluster: Cluster) -> list[int]:

@@ -32,7 +32,7 @@ def modules():
         Rados=mock.Mock(),
         ReadOpCtx=lambda: contextlib.nullcontext(mock.Mock(results=[])),
         WriteOpCtx=lambda: contextlib.nullcontext(mock.Mock(steps=[])),
-        make_ex=lambda code, text: Error(text, code),
+        OSError=Error,
         **_subclasses("ObjectNotFound", "PermissionDeniedError", "PermissionError", "TimedOut"),
     )
     rbd = SimpleNamespace(
@@ -41,7 +41,9 @@ def modules():
         Image=mock.Mock(),
         RBD_SNAP_NAMESPACE_TYPE_USER=0,
         **{f"RBD_FEATURE_{name}": 1 << bit for bit, name in enumerate(_FEATURES)},
-        **_subclasses("ImageNotFound", "ImageExists", "ImageBusy", "ImageHasSnapshots"),
+        **_subclasses(
+            "ImageNotFound", "ImageExists", "ImageBusy", "ImageHasSnapshots", "InvalidArgument"
+        ),
     )
     return SimpleNamespace(rados=rados, rbd=rbd)
 

@@ -14,8 +14,6 @@ from attachd.drivers.rbd.driver import RbdDriver
 from attachd.tests.unit.drivers import configured
 from attachd.tests.unit.drivers.rbd import fake_modules
 
-POOLS = {"pools": [{"pool_name": "volumes", "flags_names": "hashpspool,full"}]}
-
 
 class ClusterTest(unittest.TestCase):
     """A connection whose monitors answer as the test says."""
@@ -95,14 +93,35 @@ class ClusterTest(unittest.TestCase):
             self.cluster.users()
         self.assert_error(caught.exception, exception.BackendError, "client.attachd may not")
 
-    def test_timeout_of_full_pool_is_no_unreachable_backend(self):
-        self.answers["osd dump"] = (0, POOLS, "")
-        with self.assertRaises(exception.BackendError) as caught, self.cluster.errors("X failed"):
-            raise self.lib.rados.Error("timed out", errno.ETIMEDOUT)
-        self.assert_error(caught.exception, exception.BackendError, "pool volumes is full")
-        self.answers["osd dump"] = (0, {"pools": []}, "")
-        with self.assertRaises(exception.BackendUnreachable), self.cluster.errors("X failed"):
-            raise self.lib.rados.Error("timed out", errno.ETIMEDOUT)
+    def test_missing_space_names_the_full_pools(self):
+        pools = [{"pool_name": "volumes", "flags_names": "hashpspool,full"}]
+        self.answers["osd dump"] = (0, {"pools": pools}, "")
+        for code in (errno.ENOSPC, errno.EDQUOT):
+            with (
+                self.assertRaises(exception.BackendError) as caught,
+                self.cluster.errors("X failed"),
+            ):
+                raise self.lib.rados.Error("no space", code)
+            self.assert_error(caught.exception, exception.BackendError, "pool volumes is full")
+
+    def test_timeout_has_the_health_of_the_cluster(self):
+        checks = {"OSDMAP_FLAGS": {"summary": {"message": "pauserd,pausewr flag(s) set"}}}
+        for answer, expected in (
+            ((0, {"checks": checks}, ""), "timed out; Ceph reports: pauserd,pausewr flag(s) set."),
+            ((0, {"checks": {}}, ""), "in 30 s: timed out."),
+            ((-errno.ETIMEDOUT, None, "timed out"), "in 30 s: timed out."),
+        ):
+            self.answers["health"] = answer
+            with (
+                self.assertRaises(exception.BackendUnreachable) as caught,
+                self.cluster.errors("X failed"),
+            ):
+                raise self.lib.rados.Error("timed out", errno.ETIMEDOUT)
+            self.assertIn(expected, f"{caught.exception}")
+
+    def test_pool_waits_for_no_space(self):
+        with self.cluster.pool("volumes") as pool:
+            pool.set_osdmap_full_try.assert_called_once_with()
 
     def test_blocklisted_client_connects_again(self):
         for own, entries, removed in (

@@ -39,8 +39,12 @@ class ObjectsTest(unittest.TestCase):
 
     def test_object_that_cannot_be_removed_is_an_error(self):
         request = mock.Mock(**{"get_return_value.return_value": -5})
-        with mock.patch.object(self.pool, "aio_remove", return_value=request):
-            self.assertRaises(fake_modules.Error, objects.remove_data, self.pool, "10ab", 1)
+        with (
+            mock.patch.object(self.pool, "aio_remove", return_value=request),
+            self.assertRaises(self.lib.rados.OSError) as caught,
+        ):
+            objects.remove_data(self.pool, "10ab", 1)
+        self.assertEqual(5, caught.exception.errno)
 
     def test_taken_over_removal_removes_nothing(self):
         before = self.left()

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process that extends images, without a cluster; test_rbd_headers.py has one."""
 
+import errno
+import json
 import subprocess
 import unittest
 from unittest import mock
@@ -17,6 +19,8 @@ PORTS = {"mon dump": [3300, 6789], "osd dump": [6800, 0]}
 
 def _dump(command):
     """Return the answer of the monitors, with one address for each daemon."""
+    if command == "health":
+        return {"checks": {"OSD_FULL": {"summary": {"message": "1 full osd(s)"}}}}
     addresses = [{"addrvec": [{"addr": f"[::1]:{port}"}]} for port in PORTS[command]]
     return {f"{command[:3]}s": [{"public_addrs": address} for address in addresses]}
 
@@ -34,10 +38,10 @@ class ResizingTest(unittest.TestCase):
         self.enterContext(mock.patch.object(self.cluster, "read", side_effect=_dump))
         self.resizing = resizing.Resizing(self.cluster, NAMING, driver.options)
 
-    def extend(self, **result):
+    def extend(self, size_bytes=2**31, **result):
         ended = subprocess.CompletedProcess([], 0, **result)
         with mock.patch.object(subprocess, "run", return_value=ended) as run:
-            self.resizing.extend("volumes", "attachd-x", 2**31)
+            self.resizing.extend("volumes", "attachd-x", size_bytes)
         return run
 
     def test_key_is_not_on_the_command_line(self):
@@ -77,9 +81,16 @@ class ResizingTest(unittest.TestCase):
         expired = subprocess.TimeoutExpired("x", 1)
         with (
             mock.patch.object(subprocess, "run", side_effect=expired),
-            self.assertRaises(exception.BackendUnreachable),
+            self.assertRaisesRegex(exception.BackendUnreachable, r"Ceph reports: 1 full osd\(s\)"),
         ):
             self.resizing.extend("volumes", "attachd-x", 2**31)
+
+    def test_size_that_ceph_refuses_is_final_if_it_is_too_large(self):
+        answer = json.dumps({"errno": errno.EINVAL, "error": "invalid"}).encode()
+        for size, final in ((2**30, False), (resizing.MAX_BYTES + 2**30, True)):
+            with self.assertRaises(exception.BackendError) as caught:
+                self.extend(stdout=answer, size_bytes=size)
+            self.assertEqual(final, caught.exception.final)
 
     def test_taken_over_manager_starts_no_program(self):
         refuse = mock.Mock(side_effect=exception.BackendError("Another process has taken over."))
