@@ -40,7 +40,7 @@ from oslo_config import cfg
 from attachd import exception
 
 AccessMode = Literal["rw", "ro"]
-KeyHolder = Literal["caller", "agent"]
+KeyHolder = Literal["caller", "agent", "host"]
 
 Connector = Mapping[str, Any]
 """Connector properties of a host, as os-brick's get_connector_properties() returns them.
@@ -112,7 +112,8 @@ class Export:
     :ivar key_holder: only with :attr:`Driver.LIBVIRT_SECRETS`.  "caller": a key of the connection
         is in its connection info.  "agent": it is not; it is ``key`` of
         :class:`WithSecrets`, and the agent of the host makes a secret of libvirt of it, whose
-        UUID is the id of the attachment
+        UUID is the id of the attachment.  "host": the host has the key of
+        :attr:`Driver.has_host_key`, and the connection none
     """
 
     attachment_id: str
@@ -312,6 +313,8 @@ class Driver(abc.ABC):
         knows what is allocated; then the manager reports the sizes in the database
     :cvar LIBVIRT_SECRETS: whether Compute opens the volumes by libvirt, which takes the key of a
         connection from a secret of its own: then each export of Compute has a ``key_holder``
+    :ivar has_host_key: whether options name a key that hosts without an agent have; set by
+        :meth:`setup`
     :ivar promises: what the backend enforces; where that depends on options, :meth:`setup` sets it
     :ivar storage_ids: what identifies the storage of each pool, set by each :meth:`setup`. The
         manager compares it with what it was when the backend served its first volumes, and uses no
@@ -329,6 +332,7 @@ class Driver(abc.ABC):
     HOSTS_WRITE_SIZES: ClassVar[bool] = False
     LIBVIRT_SECRETS: ClassVar[bool] = False
     OPTIONS: Sequence[cfg.Opt] = ()
+    has_host_key = False
     promises = Promises()
     storage_ids: Mapping[str, str] = MappingProxyType({})
 

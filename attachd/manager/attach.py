@@ -126,7 +126,7 @@ def attach_guard(backend: Backend, request: Request) -> Guard:
         if request.action is not Action.RESUME:
             backend.driver.check_access_mode(values["mode"])
         values |= attachment_rows.next_generation(locked.attachment)
-        values |= _secret_agent(backend, locked, request.connector or {})
+        values |= _secret_agent(backend, locked, request.connector or {}, values["mode"])
         if locked.attachment["move_from"] is not None:
             values |= moves.connect_columns(backend, locked, values["mode"])
         return values | _secret_columns(backend, locked, values)
@@ -134,9 +134,12 @@ def attach_guard(backend: Backend, request: Request) -> Guard:
     return guard
 
 
-def _secret_agent(backend: Backend, locked: LockedVolume, connector: Connector) -> dict[str, Any]:
+def _secret_agent(
+    backend: Backend, locked: LockedVolume, connector: Connector, mode: str
+) -> dict[str, Any]:
     """Return the column with the host whose agent gives libvirt the key of a connection.
 
+    :param mode: "rw" or "ro", of the connection
     :raises Conflict: Compute could not use the connection
     """
     row, host = locked.attachment, f"{connector.get('host') or ''}"
@@ -147,11 +150,12 @@ def _secret_agent(backend: Backend, locked: LockedVolume, connector: Connector) 
     ):
         return {}
     agent = agent_store.find_secret_agent(locked.connection, host)
-    if agent is None:
+    if agent is None and not (backend.driver.has_host_key and mode == "rw"):
         raise exception.Conflict(
             reason=f"Compute connects volume {row['volume_id']} to host {host}, and libvirt there "
-            f"has no key for backend {backend.name}: no agent of this name defines it. Run "
-            f"attachd-agent on the host, with [agent]host = {host} and [agent]libvirt_uri."
+            f"has no key for it: no agent of this name defines one. Run attachd-agent on the host "
+            f"with [agent]host = {host} and [agent]libvirt_uri; or, to read and write with one "
+            f"key for all hosts, set [{backend.name}]rbd_secret_uuid."
         )
     return {"secret_agent": agent}
 

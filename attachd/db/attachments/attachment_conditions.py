@@ -90,7 +90,7 @@ _OF_ATTACHED = (
             for name in (
                 *("id", "volume_id", "project_id", "kind", "instance_uuid", "host", "agent"),
                 *("connector", "mode", "own_connection", "provider_secrets", "generation"),
-                *("attached_at", "condition_state", "observed"),
+                *("attached_at", "condition_state", "observed", "by_service", "secret_agent"),
             )
         ),
         *(_VOLUMES.c[name].label(f"volume_{name}") for name in _IN_VOLUME),

@@ -109,9 +109,11 @@ def is_of_compute(row: Mapping[str, Any]) -> bool:
     return bool(row.get("by_service") and row.get("instance_uuid"))
 
 
-def find_key_holder(row: Mapping[str, Any]) -> Literal["caller", "agent"]:
+def find_key_holder(row: Mapping[str, Any]) -> Literal["caller", "agent", "host"]:
     """Return what gets the key of a connection, as of drivers.base.Export."""
-    return "agent" if row.get("secret_agent") else "caller"
+    if row.get("secret_agent"):
+        return "agent"
+    return "host" if is_of_compute(row) and not row.get("agent") else "caller"
 
 
 def may_write(row: AttachmentRow) -> bool:

@@ -20,7 +20,7 @@ from oslo_config import cfg
 
 from attachd import exception
 from attachd.drivers import abilities, base, existing
-from attachd.drivers.rbd import lock_owner, users
+from attachd.drivers.rbd import host_key, lock_owner, users
 from attachd.drivers.rbd.clients import ClientRecords, RememberByRecord
 from attachd.drivers.rbd.cluster import Cluster, Session, blocklist_each
 from attachd.drivers.rbd.existing import ExistingImages
@@ -109,6 +109,7 @@ class RbdDriver(
             help="Seconds that monitors and OSDs have for one request, and hosts for losing an "
             "image that was revoked.",
         ),
+        *host_key.OPTIONS,
         cfg.StrOpt(
             "rbd_ms_mode",
             default="",
@@ -127,6 +128,7 @@ class RbdDriver(
         self._naming = users.Naming(self.options.rbd_pools, self.options.rbd_prefix)
         self._cluster = Cluster(self.options)
         self._pools = Pools(name, _make_images(self._cluster, self._naming, self.options))
+        self._host_key = host_key.HostKey(self._cluster, self.options)
         self._headers = HeaderCheck(self._pools, self._naming, self._users)
         self.clients = ClientRecords(self._cluster, self._naming, self._pools)
         self.existing = ExistingImages(
@@ -143,6 +145,7 @@ class RbdDriver(
                     "with a letter or a digit.",
                     final=True,
                 )
+        self._host_key.check()
         if missing := sandbox.missing_requirements():
             raise exception.BackendError(f"Missing: {', '.join(missing)}.", final=True)
         self._cluster.close()
@@ -154,11 +157,14 @@ class RbdDriver(
             for entity, caps in self._cluster.users().items()
             if entity.startswith("client.") and entity != self._cluster.entity
         )
+        # A client by the key of hosts may be that of any host, and is not remembered.
+        self.has_host_key = self._host_key.is_configured()
+        each_known = not self.has_host_key
         self.promises = base.Promises(
             per_host_access=own,
             read_only_enforced=True,
-            frozen_host_cut_off=True,
-            session_listing=True,
+            frozen_host_cut_off=each_known,
+            session_listing=each_known,
         )
 
     def close(self) -> None:
@@ -219,6 +225,10 @@ class RbdDriver(
         images = self._pools.find(volume)
         stored = self._headers.check(volume)
         image = users.Image(images.pool, self._naming.image(volume.id), stored["id"])
+        if export.key_holder == "host":
+            info = self._connection_info(image, volume, export)
+            info["data"]["image"] = stored
+            return self._host_key.connect(info)
         entity = self._naming.entity(export.attachment_id)
         caps = users.as_arguments(users.capabilities(image, export.mode))
         key = self._cluster.create_user(entity, caps)
@@ -240,6 +250,18 @@ class RbdDriver(
         self, volume: base.VolumeRef, export: base.Export, others: Sequence[base.Export]
     ) -> None:
         """Withdraw the user's capabilities, end its clients, and delete it."""
+        if export.key_holder == "host":
+            user = self._host_key.get_user(export)
+            staying = sum(other.key_holder == "host" for other in others)
+            images = self._pools.find(volume)
+            if staying:
+                self._host_key.wait_until_ended(images, volume.id, user, staying)
+            else:
+                # Beside attachments with users of their own, an unknown client may be theirs.
+                self._end_clients(
+                    images, volume.id, (), lambda it: it == user or not (it or others)
+                )
+            return
         entity = self._naming.entity(export.attachment_id)
         self._revoke(volume, [entity], {self._naming.entity(it.attachment_id) for it in others})
 
@@ -266,10 +288,11 @@ class RbdDriver(
     def expected_exports(
         self, volume: base.VolumeRef, exports: Sequence[base.Export]
     ) -> Iterable[base.BackendExport]:
-        """Return a holder for each attachment."""
+        """Return a holder for each attachment with a user of its own."""
         return _merged(
             base.BackendExport(volume.id, export.mode, frozenset({export.attachment_id}))
             for export in exports
+            if export.key_holder != "host"
         )
 
     def revoke_all_except(self, volume: base.VolumeRef, staying: Sequence[base.Export]) -> None:

@@ -123,6 +123,14 @@ class AttachTest(backends.BackendCase):
         self.assertEqual("reserved", db_rows.get_attachment(self.attachment_id)["state"])
         self.assertEqual([], self.driver.driver_calls)
 
+    def test_attach_for_compute_without_agent_uses_key_of_hosts_to_write(self):
+        self.enterContext(mock.patch.object(self.driver, "has_host_key", True))
+        with self.assertRaisesRegex(exception.Conflict, "to read and write with one key"):
+            self.attach_for_compute(asked_mode="ro")
+        self.attach_for_compute(asked_mode=None)
+        self.assertEqual("host", self.driver.driver_calls[0].export.key_holder)
+        self.assertIsNone(db_rows.get_attachment(self.attachment_id)["secret_agent"])
+
     def test_attach_by_agent_needs_no_secret(self):
         self.attach_for_compute(agent=CONNECTOR["host"])
         self.assertIsNone(db_rows.get_attachment(self.attachment_id)["secret_agent"])

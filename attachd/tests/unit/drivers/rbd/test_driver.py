@@ -7,7 +7,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.drivers import base
-from attachd.drivers.rbd import driver, users
+from attachd.drivers.rbd import driver, host_key, users
 from attachd.drivers.rbd.cluster import Session
 from attachd.drivers.rbd.image_clients import Watch
 from attachd.tests.unit.drivers import configured
@@ -53,6 +53,16 @@ class RbdDriverTest(unittest.TestCase):
         self.headers.check.return_value = STORED
         self.driver._headers = self.headers
         self.images.clients = mock.Mock()
+
+    def test_key_of_hosts_needs_secret_and_user_and_takes_promises(self):
+        self.cluster.users.return_value = {}
+        self.host_key()
+        self.driver.setup()
+        self.assertFalse(self.driver.promises.frozen_host_cut_off)
+        self.assertFalse(self.driver.promises.session_listing)
+        self.driver._host_key._options.rbd_libvirt_user = None
+        with self.assertRaisesRegex(exception.BackendError, "need each other"):
+            self.driver.setup()
 
     def test_nothing_is_promised_that_a_manipulated_client_can_break(self):
         for others, expected in (
@@ -183,6 +193,56 @@ class RbdDriverTest(unittest.TestCase):
         self.assertNotIn("keyring", granted.answer["data"])
         self.assertNotIn("KEY", str(granted.answer))
         self.assertEqual(IDS[0], granted.answer["data"]["secret_uuid"])
+
+    def host_key(self):
+        options = mock.Mock(rbd_secret_uuid="s1", rbd_libvirt_user="nova")
+        self.driver._host_key = host_key.HostKey(self.cluster, options)
+        self.enterContext(mock.patch.object(host_key, "WATCH_TIMEOUT", 0.01))
+        return [dataclasses.replace(export, key_holder="host") for export in EXPORTS]
+
+    def test_grant_by_key_of_hosts_makes_no_user(self):
+        self.cluster.monitors.return_value = [("192.0.2.1", "6789")]
+        granted = self.driver.grant(VOLUME, self.host_key()[0])
+        data = granted.answer["data"]
+        self.assertEqual(("nova", "s1"), (data["auth_username"], data["secret_uuid"]))
+        self.assertNotIn("keyring", data)
+        self.assertEqual(STORED, data["image"])
+        self.cluster.create_user.assert_not_called()
+
+    def test_revoke_by_key_of_hosts_ends_its_clients_of_this_image_alone(self):
+        export = self.host_key()[0]
+        others = Session(8, "client.nova", ("127.0.0.1:0/8",))
+        client = Session(9, "client.nova", ("127.0.0.1:0/9",))
+        self.cluster.sessions.return_value = [others, client]
+        self.images.watches.side_effect = [[Watch(9, "127.0.0.1:0/9")], []]
+        self.driver.revoke(VOLUME, export, EXPORTS[1:])
+        self.assertEqual(["127.0.0.1:0/9"], self.blocked())
+        self.cluster.delete_user.assert_not_called()
+
+    def test_revoke_by_key_of_hosts_knows_user_of_former_options(self):
+        export = dataclasses.replace(self.host_key()[0], provider_secrets={"user": "former"})
+        self.cluster.sessions.return_value = [Session(9, "client.former", ("127.0.0.1:0/9",))]
+        self.images.watches.side_effect = [[Watch(9, "127.0.0.1:0/9")], []]
+        self.driver.revoke(VOLUME, export, [])
+        self.assertEqual(["127.0.0.1:0/9"], self.blocked())
+
+    def test_revoke_beside_same_key_needs_that_its_client_is_gone(self):
+        first, second, _third = self.host_key()
+        clients = [Watch(8, "127.0.0.1:0/8"), Watch(9, "127.0.0.1:0/9")]
+        self.cluster.sessions.return_value = [
+            Session(it.client_id, "client.nova", (it.address,)) for it in clients
+        ]
+        self.images.watches.return_value = clients
+        with self.assertRaisesRegex(exception.BackendError, "2 clients of client.nova"):
+            self.driver.revoke(VOLUME, first, [second])
+        self.images.watches.return_value = clients[:1]
+        self.driver.revoke(VOLUME, first, [second])
+        self.assertEqual([], self.blocked())
+
+    def test_attachment_by_key_of_hosts_is_no_expected_export(self):
+        exports = [self.host_key()[0], EXPORTS[1]]
+        (expected,) = self.driver.expected_exports(VOLUME, exports)
+        self.assertEqual({IDS[1]}, expected.holders)
 
     def test_evict_revokes_changed_and_other_users_and_spares_other_volumes(self):
         changed = self.cluster.users.return_value
