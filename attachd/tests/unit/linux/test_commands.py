@@ -31,6 +31,7 @@ class RunTest(unittest.TestCase):
         self.assertEqual("a b", commands.run("cat", stdin="a b"))
         steps = itertools.count()
         script = "sleep 0.3; cat"
+        # It always gets more time, as there is progress.
         result = commands.run(
             "sh", "-c", script, timeout=0.1, stdin="a b", progress=lambda: next(steps)
         )
