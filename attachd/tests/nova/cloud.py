@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cloud with Keystone, Placement, Glance and Nova, whose block storage is this attachd.
 
-It comes from scripts beside the project, in the folder that LAB_NOVA_HOME names.  Its processes
+It comes from scripts beside the project, in the folder that LAB_NOVA_HOME names.  With libvirt on
+this machine, it also has a host with guests, and a Ceph.  Its processes
 listen on loopback; the virtual environments are kept in .cache/nova, and all else is removed when
 the test process ends.
 """
@@ -10,6 +11,7 @@ import importlib.util
 import os
 from pathlib import Path
 import secrets
+import shutil
 import socket
 import subprocess
 import sys
@@ -58,7 +60,8 @@ def _start(owner: lifetime.ProcessScope, home: Path) -> ModuleType:
     environment.pop("VIRTUAL_ENV", None)
     _install_this_code()
     owner.addCleanup(_run, home / "down.sh", env=environment)
-    _run(home / "up.sh", ROOT, "fake", env=environment)
+    kind = "libvirt" if shutil.which("libvirtd", path=settings["PATH"]) else "fake"
+    _run(home / "up.sh", ROOT, kind, env=environment)
     _install_this_code()  # The first time the scripts have installed a copy of it.
     os.environ.update(_environment(home, environment))
     return _load(home / "cloud.py")
