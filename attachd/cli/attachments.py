@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from attachd import durations, exception
 from attachd.agent.journal import Journal, Owner
-from attachd.cli import agent_wait, formatting, options
+from attachd.cli import agent_wait, connection_formats, formatting, options
 from attachd.cli.blockstorage import BlockStorage
 from attachd.cli.commands import BatchCommand, Lister, ShowOne
 from attachd.cli.options import Option, boolean, option
@@ -209,9 +209,19 @@ class FinishMove(ShowOne):
 
 
 class ShowAttachment(ShowOne):
-    """Show an attachment with the fields of attachd and the secrets of its connection."""
+    """Show an attachment with the fields of attachd and the secrets of its connection.
+
+    The formats url, qemu and libvirt show its connection for programs that connect by themselves,
+    with SECRET in place of the secret, and INITIATOR in place of the iSCSI name of the host.
+    """
 
     arguments = (_ATTACHMENT,)
+
+    def _load_formatter_plugins(self) -> Any:
+        """Return the output formats: those of all commands, and those of connections."""
+        plugins = super()._load_formatter_plugins()
+        connection_formats.add_to(plugins)
+        return plugins
 
     def take_action(self, parsed_args: argparse.Namespace) -> formatting.Shown:
         """Return the attachment."""

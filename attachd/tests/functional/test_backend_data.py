@@ -3,18 +3,21 @@
 
 from pathlib import Path
 import secrets
+import subprocess
 
 import openstack
 from openstack import exceptions
 import testtools
 
 from attachd.drivers import loop
+from attachd.tests import wait
 from attachd.tests.contract import backends
 from attachd.tests.fixtures import (
     deployments,
     http_client,
     initiators,
     lifetime,
+    processes,
     requirements,
     tgtd,
 )
@@ -143,6 +146,50 @@ class DeployedLifeTest(LifeTest):
             served.show_in_failures(self)
         deployment.wait_until_served()
         return deployment.url
+
+
+class ConnectionFormatsTest(IscsiCase):
+    """The outputs of attachment-show, used by QEMU's tools."""
+
+    def show(self, attachment, form):
+        environment = {"OS_AUTH_TYPE": "none", "OS_ENDPOINT": self.api.url}
+        done = subprocess.run(
+            [processes.script("attachd"), "attachment-show", attachment.id, "--format", form],
+            capture_output=True,
+            check=True,
+            cwd=self.folder,
+            env=processes.environment(**environment),
+            text=True,
+            timeout=wait.TIMEOUT,
+        )
+        return done.stdout.strip()
+
+    def qemu_io(self, image, *more):
+        command = ["qemu-io", "-c", "read -P 7 1M 4096", *more, image]
+        done = subprocess.run(
+            command, capture_output=True, check=False, text=True, timeout=wait.TIMEOUT
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    def test_url_and_blockdev_reach_the_data_with_the_secret_alone(self):
+        # QEMU's tools log in by this name if a URL is all that they get.
+        self.a.connector["initiator"] = "iqn.2008-11.org.linux-kvm"
+        attachment, info = self.attach(self.volume, self.a)
+        password = info["data"]["auth_password"]
+        self.a.write(info, MIB, b"\7" * 4096)
+        url, qemu = (self.show(attachment, form) for form in ("url", "qemu"))
+        libvirt = self.show(attachment, "libvirt")
+        for text in (url, qemu, libvirt):
+            self.assertNotIn(password, text)
+        code, said = self.qemu_io(url.replace("SECRET", password), "-f", "raw")
+        self.assertEqual(0, code, said)
+        self.assertIn("read 4096/4096", said)
+        self.assertNotEqual(0, self.qemu_io(url, "-f", "raw")[0])
+        image = "json:" + qemu.replace("INITIATOR", self.a.connector["initiator"])
+        secret = ("--object", f"secret,id=secret,data={password}")
+        code, said = self.qemu_io(image, *secret)
+        self.assertEqual(0, code, said)
+        self.assertIn("read 4096/4096", said)
 
 
 class WhileAttachedTest(IscsiCase):

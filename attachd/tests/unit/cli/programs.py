@@ -132,6 +132,7 @@ class Cloud:
         self.asked = []
         self.missing = set()
         self.refusals = []
+        self.one = ONE
         self.listed = [ONE]
         self.fenced = []
         self.drains = [None]
@@ -168,7 +169,7 @@ class Cloud:
             return {"hosts": [host], "host": host, "fence": fence}
         if url.startswith("/agents"):
             return {"agents": [AGENT], "agent": AGENT}
-        return {"attachment": ONE}
+        return {"attachment": self.one}
 
 
 class Case(unittest.TestCase):
