@@ -15,10 +15,10 @@ from attachd.tests.selection import full_only
 from attachd.tests.unit.drivers.rbd import fake_modules
 from attachd.tests.wait import wait_until
 
-TIMEOUT = 4
-"""rbd_timeout, for answers that do not arrive."""
-LONGEST = 3 * TIMEOUT + resizing.START_TIMEOUT
-"""Seconds in which each operation has ended."""
+TIMEOUT = 4  # what it waits for does not come
+"""rbd_timeout."""
+LONGEST = 10 * TIMEOUT + resizing.START_TIMEOUT
+"""Seconds in which each operation has ended, also on a slow machine."""
 MIB = 2**20
 FULL = "pool volumes is full. Add OSDs, raise its quota, or delete volumes."
 
