@@ -35,6 +35,39 @@ class BootTest(NovaCase):
         self.admin.volume_is(volume, "gone")
         self.assert_agreed()
 
+    def test_rebuild_of_root_volume_ends_the_server_and_keeps_the_data(self):
+        volume = self.admin.volume("disk", bootable=True)
+        server = self.boot(volume)
+        arguments = {"imageRef": self.cloud.IMAGE["id"]}
+        self.admin.act(server, "rebuild", arguments, mv="2.93")
+        self.admin.server_is(server, "ERROR")
+        # Compute has detached it, and holds it for this server.
+        self.assertEqual(["reserved"], self.states(volume))
+        self.admin.delete(server)
+        self.admin.volume_is(volume, "available")
+        self.assert_agreed()
+
+    def test_root_volume_of_an_image_is_refused_and_leaves_nothing(self):
+        root = {
+            "uuid": self.cloud.IMAGE["id"],
+            "source_type": "image",
+            "destination_type": "volume",
+            "volume_size": 1,
+            "boot_index": 0,
+        }
+        server = self.admin.server(host=ONE, image=False, volumes=[root], wait_for="ERROR")
+        self.assertEqual({}, self.admin.volumes_of(server))
+        self.admin.delete(server)
+        self.assert_agreed()
+
+    def test_image_of_server_with_root_volume_fails_and_it_goes_on(self):
+        server = self.boot(self.admin.volume("disk", bootable=True))
+        body = {"createImage": {"name": "x"}}
+        code, _ = self.admin.call("compute", "POST", f"/servers/{server}/action", body)
+        self.assertGreaterEqual(code, 400)
+        self.assertEqual("ACTIVE", self.admin.get_server(server)["status"])
+        self.assert_agreed()
+
     def test_volume_made_for_a_server_is_attached_and_deleted_with_it(self):
         data = {
             "source_type": "blank",
