@@ -186,7 +186,8 @@ class RegistryClient:
 
     A call takes the queue of the host.  A binding that is missing is made; if that is not
     possible, such as because no manager knows the host yet, a call takes the common queue, if the
-    account has the right.
+    account has the right.  So it does if nothing reads the queue of the host: it is left of a host
+    that was removed, and managers that have started since do not know it.
 
     :param own: a client that sends to the exchange of the host
     :param common: one that sends to the common queue; None: without a broker there is no other one
@@ -206,18 +207,25 @@ class RegistryClient:
         if self._common is None:
             return self._own.call(context, method, **arguments)
         try:
-            return send(self._own)
-        except path_check.PathCut:
-            LOG.debug("Host %s: binding the queue of its calls", self._host)
-        try:
-            host_queues.bind(transport.agent_transport_url(), self._host)
-            return send(self._own)
+            return self._call_own(send)
+        except messaging.MessagingTimeout as error:
+            if _is_read(transport.agent_transport_url(), host_queues.queue_name(self._host)):
+                raise
+            failed: Exception = error
         except path_check.PathCut as error:
-            cut = error
+            failed = error
         try:
             return send(self._common)
         except (path_check.PathCut, messaging.MessageDeliveryFailure):
-            raise cut from None
+            raise failed from None
+
+    def _call_own(self, send: Callable[[transport.Client], Any]) -> Any:
+        try:
+            return send(self._own)
+        except path_check.PathCut:
+            LOG.debug("Host %s: binding the queue of its calls", self._host)
+        host_queues.bind(transport.agent_transport_url(), self._host)
+        return send(self._own)
 
 
 def _call_on_path(

@@ -104,3 +104,22 @@ class AgentPathTest(testtools.TestCase):
         channel.connection.close()
         wait_until(lambda: self.deployment.agent(self.host.name)["error"] is None)
         self.assert_healed()
+
+
+@full_only("agents")
+class RemovedHostTest(testtools.TestCase):
+    """The queue of a host that was removed is left, and managers that have started since."""
+
+    def test_agent_registers_although_nothing_reads_its_queue(self):
+        deployment = agent_deployment.shared(self)
+        host = agent_deployment.AgentHost(deployment, self)
+        channel = rabbitmq.connect(self, deployment.agent_broker)()
+        queue = host_queues.queue_name(host.name)
+        channel.queue_declare(queue, auto_delete=False)
+        self.addCleanup(channel.queue_delete, queue)
+        host.start()
+        wait_until(lambda: deployment.agent(host.name)["state"] == "up")
+        volume = deployment.create_volume()
+        answer = deployment.attach(volume, host.name)
+        self.assertEqual(200, answer.status_code, answer.text)
+        deployment.detach(answer.json()["attachment"]["id"])

@@ -167,6 +167,9 @@ class RegistryClientTest(unittest.TestCase):
         self.own, self.common = mock.Mock(), mock.Mock()
         self.client = agent_transport.RegistryClient("h", self.own, self.common)
         self.bind = self.enterContext(mock.patch.object(host_queues, "bind"))
+        self.count = self.enterContext(
+            mock.patch.object(host_queues, "count_consumers", return_value=1)
+        )
         self.enterContext(mock.patch.object(transport, "get_agent_transport"))
 
     def call(self):
@@ -201,6 +204,15 @@ class RegistryClientTest(unittest.TestCase):
             self.common.call.side_effect = error
             with self.assertRaisesRegex(path_check.PathCut, "no queue of this host"):
                 self.call()
+
+    def test_call_to_own_queue_without_reader_takes_common_one(self):
+        self.count.return_value = 0
+        self.own.call.side_effect = messaging.MessagingTimeout("own")
+        self.common.call.return_value = "common"
+        self.assertEqual("common", self.call())
+        self.common.call.side_effect = messaging.MessageDeliveryFailure("refused")
+        with self.assertRaisesRegex(messaging.MessagingTimeout, "own"):
+            self.call()
 
     def test_outage_and_timeout_are_raised(self):
         for error in (messaging.MessageDeliveryFailure("down"), messaging.MessagingTimeout()):
