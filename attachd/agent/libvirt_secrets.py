@@ -73,25 +73,27 @@ class LibvirtSecrets:
         pending = [id_ for id_, done in complete.items() if not done or id_ not in existing]
         return [*pending, *sorted(existing - complete.keys())]
 
-    def reconcile(self, attachment_id: str) -> bool:
+    def reconcile(self, attachment_id: str, desired: DesiredState | None) -> None:
         """Define the secret of an attachment, or remove one that it does not need.
 
-        :returns: whether it needs one
+        :param desired: its desired state; None: it needs none
         :raises HostError: libvirt did not take it; the managers know why
         :raises Unavailable: no manager answers
         """
         for _ in range(_ATTEMPTS - 1):
             try:
-                return self._reconcile_once(attachment_id)
+                self._bring_about(attachment_id, desired)
             except (exception.InvalidTransition, exception.AttachmentNotFound) as error:
                 LOG.info("Attachment %s: the desired state has changed: %s", attachment_id, error)
-        return self._reconcile_once(attachment_id)
+                desired = agent_manager_api.desired_state(self._credentials, attachment_id)
+            else:
+                return
+        self._bring_about(attachment_id, desired)
 
-    def _reconcile_once(self, attachment_id: str) -> bool:
-        desired = agent_manager_api.desired_state(self._credentials, attachment_id)
+    def _bring_about(self, attachment_id: str, desired: DesiredState | None) -> None:
         if desired is None or desired["target_state"] != IN_LIBVIRT:
             self._remove(attachment_id)
-            return False
+            return
         generation = desired["generation"]
         try:
             self._define(attachment_id, desired["connection_info"]["key"])
@@ -100,7 +102,6 @@ class LibvirtSecrets:
             raise
         name = f"libvirt secret {attachment_id}"
         agent_manager_api.connected(self._credentials, attachment_id, generation, name)
-        return True
 
     def _define(self, attachment_id: str, key: str) -> None:
         self._virsh("secret-define", "/dev/stdin", stdin=_XML.format(id=attachment_id))

@@ -17,12 +17,13 @@ from attachd import exception
 from attachd.agent.connectors.base import Options
 from attachd.agent.host import Host
 from attachd.agent.journal import TEARDOWN_STEPS, Entry, Journal, Owner, Step
+from attachd.agent.libvirt_secrets import LibvirtSecrets
 from attachd.agent.mount import growth
 from attachd.agent.worker_pool import ConcurrencyLimiter, TimeboxedCall
 from attachd.linux import block_device
 from attachd.objects import redact
 from attachd.rpc import agent_manager_api
-from attachd.rpc.agent_manager_api import AgentCredentials, DesiredState
+from attachd.rpc.agent_manager_api import IN_LIBVIRT, AgentCredentials, DesiredState
 
 LOG = log.getLogger(__name__)
 
@@ -52,6 +53,7 @@ class Reconciler:
     :param lock_timeout: seconds to wait for the lock of a volume
     :param check_lease: raises HostError where no device may be made
     :param grow_filesystems: the types of file systems that grow with their volumes
+    :param secrets: of libvirt, for the attachments of Compute; None: this host has none
     :ivar limiter: limits the concurrency
     """
 
@@ -64,6 +66,7 @@ class Reconciler:
         lock_timeout: float = _LOCK_TIMEOUT,
         check_lease: Callable[[], object] = lambda: None,
         grow_filesystems: Collection[str] = (),
+        secrets: LibvirtSecrets | None = None,
     ) -> None:
         self._host = host
         self._journal = host.journal
@@ -72,6 +75,7 @@ class Reconciler:
         self._lock_timeout = lock_timeout
         self._check_lease = check_lease
         self._grow_filesystems = grow_filesystems
+        self._secrets = secrets
         self._long_locked: set[str] = set()
         self._list_call: TimeboxedCall[list[str]] = TimeboxedCall()
         self.limiter = ConcurrencyLimiter(slots)
@@ -85,13 +89,21 @@ class Reconciler:
         :raises Unavailable: no manager answers, or another process holds the lock of the volume
         """
         try:
-            volume_id = self._volume_of(attachment_id)
+            volume_id = _find_volume(self._journal, attachment_id)
         except exception.HostError as error:
             desired = agent_manager_api.desired_state(self._credentials, attachment_id)
             _report_failure(self._credentials, desired, error)
             raise
         if volume_id is None:
-            return
+            desired = agent_manager_api.desired_state(self._credentials, attachment_id)
+            if desired is None or desired["target_state"] == IN_LIBVIRT:
+                if self._secrets is not None:
+                    self._secrets.reconcile(attachment_id, desired)
+                return
+            volume_id = desired["volume_id"]
+        self._reconcile_device(volume_id, attachment_id)
+
+    def _reconcile_device(self, volume_id: str, attachment_id: str) -> None:
         timeout = 0.0 if volume_id in self._long_locked else self._lock_timeout
         with contextlib.ExitStack() as stack:
             try:
@@ -116,7 +128,7 @@ class Reconciler:
 
         Used by one thread only.
 
-        :param desired_states: all of this host
+        :param desired_states: all devices of this host
         :param timeout: seconds to wait for the host, if that is less than usual
         :raises HostError: the journal cannot be read, or a command of the host hangs
         """
@@ -142,14 +154,6 @@ class Reconciler:
             return usable and not _is_too_small(desired, entry) and _is_grown(entry)
         except exception.HostError:
             return False
-
-    def _volume_of(self, attachment_id: str) -> str | None:
-        """Return the volume of an attachment; None: this host has nothing to do with it."""
-        for entry in self._journal.list_entries():
-            if _is_of(entry, attachment_id):
-                return entry.volume_id
-        desired = agent_manager_api.desired_state(self._credentials, attachment_id)
-        return None if desired is None else desired["volume_id"]
 
     def _reconcile_with_retry(self, volume_id: str, attachment_id: str) -> None:
         for _ in range(_ATTEMPTS - 1):
@@ -368,6 +372,12 @@ def _reason(error: Exception) -> str:
     if isinstance(error, exception.AttachdError):
         return f"{error}"
     return f"Unexpected error in the agent: {type(error).__name__}. The log of the agent has it."
+
+
+def _find_volume(journal: Journal, attachment_id: str) -> str | None:
+    """Return the volume of an attachment in the journal; None: it is not there."""
+    entries = (entry for entry in journal.list_entries() if _is_of(entry, attachment_id))
+    return next((entry.volume_id for entry in entries), None)
 
 
 def _is_of(entry: Entry, attachment_id: str) -> bool:

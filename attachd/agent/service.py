@@ -74,6 +74,8 @@ class Agent:
         )
         self._lease = HostLease(host.journal.state_path)
         self._guard = HostLeaseGuard(host, self._lease)
+        uri = CONF.agent.libvirt_uri
+        self._secrets = LibvirtSecrets(self._credentials, uri) if uri else None
         self._reconciler = Reconciler(
             host,
             self._credentials,
@@ -82,11 +84,10 @@ class Agent:
             CONF.agent.work_timeout,
             self._lease.check,
             CONF.agent.grow_filesystems,
+            self._secrets,
         )
         self._reporter = HostReporter(host, options)
-        uri = CONF.agent.libvirt_uri
-        self._secrets = LibvirtSecrets(self._credentials, uri) if uri else None
-        self._workers = WorkerPool(self._reconcile, CONF.agent.threads)
+        self._workers = WorkerPool(self._reconciler.reconcile, CONF.agent.threads)
         self._server = agent_transport.get_host_server(
             Endpoint(self._workers.reconcile_now), host.identity.name
         )
@@ -206,11 +207,6 @@ class Agent:
         if self._secrets is not None:
             pending += self._secrets.list_pending(secrets, self._host_timeout())
         return pending
-
-    def _reconcile(self, attachment_id: str) -> None:
-        """Bring an attachment to its desired state: a secret of libvirt, or a device."""
-        if self._secrets is None or not self._secrets.reconcile(attachment_id):
-            self._reconciler.reconcile(attachment_id)
 
     def _store_token(self) -> None:
         """Store the token of the next report; a disk that hangs does not delay the report.

@@ -25,7 +25,7 @@ from attachd.db.row_types import AttachmentRow, DriverVolume, LockedVolumeRow
 from attachd.db.secrets import encryption
 from attachd.db.secrets.encryption import Encrypted
 from attachd.drivers import base
-from attachd.drivers.base import ConnectionInfo, Export, VolumeRef, WithSecrets
+from attachd.drivers.base import ConnectionInfo, Export, KeyHolder, VolumeRef, WithSecrets
 from attachd.lost_agents import NO_RULE, Action, Rule
 from attachd.manager import flow_runner, storage_identity
 from attachd.manager.background_tasks import BackgroundTasks
@@ -299,8 +299,14 @@ def export(row: ExportRow) -> Export:
         mode,
         provider_secrets=_provider_secrets(row, encryption.ATTACHMENTS),
         own_connection=bool(row["own_connection"]),
-        key_holder=attachment_rows.find_key_holder(row),
+        key_holder=_find_key_holder(row),
     )
+
+
+def _find_key_holder(row: ExportRow) -> KeyHolder:
+    if row.get("secret_agent"):
+        return "agent"
+    return "host" if attachment_rows.is_of_compute(row) and not row.get("agent") else "caller"
 
 
 def export_with_secret(row: AttachmentRow) -> Export:

@@ -258,7 +258,7 @@ def connect_shared(
         return _connect_async(ctx, attachment, connector, async_response, note)
     answer = manager_api.attach(ctx, attachment, connector, denied_rule)
     try:
-        _define_secret(ctx, attachment)
+        _define_secret(ctx, attachment, answer)
     except Exception:
         # The caller does not learn the id of the attachment.
         with contextlib.suppress(exception.AttachdError):
@@ -285,13 +285,16 @@ def connect_exclusive(
         note = functools.partial(async_requests.connect_exclusive, *what)
         return _connect_async(ctx, attachment, connector, async_response, note)
     answer = manager_api.attach_exclusive(ctx, attachment, connector, denied_rule)
-    _define_secret(ctx, attachment)
+    _define_secret(ctx, attachment, answer)
     return view.show_connected(ctx, attachment, answer, connector)
 
 
-def _define_secret(ctx: RequestContext, attachment: Attachment) -> None:
+def _define_secret(
+    ctx: RequestContext, attachment: Attachment, answer: manager_api.Connected
+) -> None:
     """Wait until Compute can use a connection; raises as reconcile.define_secret()."""
-    if ctx.by_service and attachment.instance_uuid:
+    needs_secret = answer["connection_info"]["data"].get("secret_uuid") is not None
+    if needs_secret and ctx.by_service and attachment.instance_uuid:
         reconcile.define_secret(ctx, attachment)
 
 

@@ -7,7 +7,7 @@ where it depends on the other rows of the volume.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 import secrets
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -107,13 +107,6 @@ def of_others(current: AttachmentRow, rows: Sequence[AttachmentRow]) -> list[Att
 def is_of_compute(row: Mapping[str, Any]) -> bool:
     """Return whether Compute has made an attachment for a server, and keeps its id."""
     return bool(row.get("by_service") and row.get("instance_uuid"))
-
-
-def find_key_holder(row: Mapping[str, Any]) -> Literal["caller", "agent", "host"]:
-    """Return what gets the key of a connection, as of drivers.base.Export."""
-    if row.get("secret_agent"):
-        return "agent"
-    return "host" if is_of_compute(row) and not row.get("agent") else "caller"
 
 
 def may_write(row: AttachmentRow) -> bool:

@@ -138,10 +138,10 @@ def record_connected(
     :param machine: as of machines.read()
     :raises: as agent_transitions.complete()
     """
-    if agent_store.list_secrets(host, attachment_id):
+    before = [row["state"] for row in agent_store.list_assigned(host, attachment_id)]
+    if not before and agent_store.list_secrets(host, attachment_id):
         agent_transitions.record_secret(attachment_id, host, generation)
         return
-    before = [row["state"] for row in agent_store.list_assigned(host, attachment_id)]
     row = agent_transitions.complete(attachment_id, host, generation, device, machine)
     if before == [AttachmentState.CONNECTED]:
         notifications.volume("attach.end", row["volume_id"])

@@ -27,16 +27,14 @@ class LibvirtSecretsTest(testtools.TestCase):
         self.secrets = LibvirtSecrets(CREDENTIALS, self.libvirt.uri)
         self.attachment_id = f"{uuid.uuid4()}"
 
-    def desire(self, key=KEYS[0]):
-        """Let the managers want a secret with this key, and return its desired state."""
+    def desired(self, key=KEYS[0]):
+        """Return the desired state of a secret with this key."""
         state = {"attachment_id": self.attachment_id, "target_state": IN_LIBVIRT, "generation": 1}
-        state |= {"complete": True, "connection_info": {"key": key}}
-        self.api.desired_state.return_value = state
-        return state
+        return {**state, "complete": True, "connection_info": {"key": key}}
 
     def define(self, key=KEYS[0]):
-        desired = self.desire(key)
-        self.assertTrue(self.secrets.reconcile(self.attachment_id))
+        desired = self.desired(key)
+        self.secrets.reconcile(self.attachment_id, desired)
         return desired
 
     def test_secret_is_private_and_on_no_disk(self):
@@ -75,15 +73,13 @@ class LibvirtSecretsTest(testtools.TestCase):
         file.write_text(f"<secret ephemeral='yes'><uuid>{other}</uuid>{usage}</secret>")
         self.assertEqual(0, self.libvirt.virsh("secret-define", f"{file}").returncode)
         self.assertEqual([self.attachment_id], self.secrets.list_pending([]))
-        self.api.desired_state.return_value = None
         for id_ in (self.attachment_id, other):
-            self.assertFalse(self.secrets.reconcile(id_))
+            self.secrets.reconcile(id_, None)
         self.assertEqual(set(), self.secrets.list_ids())
         self.assertIn(other, self.libvirt.virsh("secret-list").stdout)
 
     def test_libvirt_that_is_away_is_reported_with_its_reason(self):
-        self.desire()
         self.libvirt.stop()
         with self.assertRaisesRegex(exception.HostError, "virsh"):
-            self.secrets.reconcile(self.attachment_id)
+            self.secrets.reconcile(self.attachment_id, self.desired())
         self.assertRegex(self.api.failed.call_args.args[3], "virsh.*failed.*connect")

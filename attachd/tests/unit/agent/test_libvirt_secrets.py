@@ -50,42 +50,36 @@ class LibvirtSecretsTest(unittest.TestCase):
             self.assertEqual([FIRST], self.secrets.list_pending([desired()]))
 
     def test_secret_is_defined_and_then_reported(self):
-        self.api.desired_state.return_value = desired()
         self.api.connected.side_effect = lambda *_: self.assertEqual(2, self.run.call_count)
-        self.assertTrue(self.secrets.reconcile(FIRST))
+        self.secrets.reconcile(FIRST, desired())
         self.assertEqual(["secret-define", "secret-set-value"], self.commands())
         self.assertEqual(f"libvirt secret {FIRST}", self.api.connected.call_args.args[3])
 
     def test_key_is_in_no_command_line(self):
-        self.api.desired_state.return_value = desired()
-        self.secrets.reconcile(FIRST)
+        self.secrets.reconcile(FIRST, desired())
         for call in self.run.call_args_list:
             self.assertNotIn("QVE=", call.args)
         self.assertEqual("QVE=", self.run.call_args.kwargs["stdin"])
 
     def test_failure_is_reported_with_generation(self):
-        self.api.desired_state.return_value = desired()
         self.run.side_effect = HANGS
         with self.assertRaisesRegex(exception.HostError, "20 s"):
-            self.secrets.reconcile(FIRST)
+            self.secrets.reconcile(FIRST, desired())
         self.api.failed.assert_called_once_with(CREDENTIALS, FIRST, 3, str(HANGS))
         self.api.connected.assert_not_called()
 
     def test_changed_state_is_read_again(self):
-        self.api.desired_state.side_effect = [desired(), desired(generation=4)]
+        self.api.desired_state.return_value = desired(generation=4)
         self.api.connected.side_effect = [exception.InvalidTransition("old"), None]
-        self.assertTrue(self.secrets.reconcile(FIRST))
+        self.secrets.reconcile(FIRST, desired())
         self.assertEqual(4, self.api.connected.call_args.args[2])
 
     def test_secret_of_deleted_attachment_is_removed(self):
-        self.api.desired_state.return_value = None
-        self.assertFalse(self.secrets.reconcile(FIRST))
+        self.secrets.reconcile(FIRST, None)
         self.assertEqual(["secret-list", "secret-undefine"], self.commands())
 
-    def test_attachment_with_device_is_left_to_its_reconciler(self):
-        self.api.desired_state.return_value = desired(SECOND, target_state="connected")
-        self.assertFalse(self.secrets.reconcile(SECOND))
+    def test_removal_does_not_wait_for_libvirt_that_hangs(self):
         self.run.side_effect = HANGS
         with self.assertLogs("attachd.agent.libvirt_secrets", "WARNING"):
-            self.assertFalse(self.secrets.reconcile(SECOND))
-        self.assertEqual(["secret-list"] * 2, self.commands())
+            self.secrets.reconcile(SECOND, None)
+        self.assertEqual(["secret-list"], self.commands())

@@ -9,6 +9,7 @@ from unittest import mock
 from attachd import exception
 from attachd.agent.connectors.base import Options
 from attachd.agent.journal import Entry, Owner, Step
+from attachd.agent.libvirt_secrets import LibvirtSecrets
 from attachd.agent.mount import growth
 from attachd.agent.mount.filesystem_state import FilesystemState
 from attachd.agent.reconciler import Reconciler
@@ -19,6 +20,7 @@ from attachd.tests.fixtures.backends import ProcessKilled
 from attachd.tests.fixtures.fake_host import CREDENTIALS, INFO
 from attachd.tests.wait import TIMEOUT
 
+UNKNOWN = "5b0c6c1e-3f0f-4a39-9a0c-6d9f6f3a0001"
 OTHER_INFO = {"driver_volume_type": "memory", "data": {"target": "t2"}}
 
 
@@ -49,6 +51,41 @@ class ReconcilerCase(fake_host.FakeHostCase):
     def seen(self, attachment_id):
         row = db_rows.get_attachment(attachment_id)
         return row["state"], row["device"], row["error"]
+
+
+class SecretsTest(ReconcilerCase):
+    """What has no device on a host may have a secret of libvirt; managers are asked once."""
+
+    def setUp(self):
+        super().setUp()
+        self.secrets = mock.create_autospec(LibvirtSecrets, instance=True)
+        spy = mock.patch.object(
+            agent_manager_api, "desired_state", wraps=agent_manager_api.desired_state
+        )
+        self.desired_state = self.enterContext(spy)
+        self.reconciler = Reconciler(
+            self.make_host(), CREDENTIALS, Options(), slots=2, secrets=self.secrets
+        )
+
+    def test_secret_is_brought_about_with_its_desired_state(self):
+        secrets = {"key": "QVE="}
+        attachment_id = self.add(agent=None, secret_agent=fake_host.NAME, provider_secrets=secrets)
+        self.reconciler.reconcile(attachment_id)
+        (called_id, desired), _ = self.secrets.reconcile.call_args
+        self.assertEqual(attachment_id, called_id)
+        self.assertEqual(
+            ("in-libvirt", secrets), (desired["target_state"], desired["connection_info"])
+        )
+        self.desired_state.assert_called_once()
+
+    def test_unknown_attachment_may_have_a_stray_secret(self):
+        self.reconciler.reconcile(UNKNOWN)
+        self.secrets.reconcile.assert_called_once_with(UNKNOWN, None)
+        self.desired_state.assert_called_once()
+
+    def test_device_does_not_wait_for_libvirt(self):
+        self.reconciler.reconcile(self.add())
+        self.secrets.reconcile.assert_not_called()
 
 
 class ConnectTest(ReconcilerCase):

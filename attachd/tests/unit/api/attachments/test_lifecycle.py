@@ -273,6 +273,8 @@ class ConnectionTest(unittest.TestCase):
                 self, name, self.enterContext(mock.patch.object(lifecycle.async_requests, name))
             )
         self.ctx, self.async_response = mock.Mock(), mock.Mock()
+        self.manager_api.attach.return_value = CONNECTED
+        self.manager_api.attach_exclusive.return_value = CONNECTED
         self.attachment = mock.Mock(
             id="a1", volume_id="v1", agent="h", connector=CONNECTOR, state="reserved"
         )
@@ -295,14 +297,23 @@ class ConnectionTest(unittest.TestCase):
         self.connect_shared.assert_not_called()
         self.connect_exclusive.assert_not_called()
 
+    def need_secret(self):
+        answer = {"connection_info": {"data": {"secret_uuid": "a1"}}, "mode": "rw"}
+        for call in (self.manager_api.attach, self.manager_api.attach_exclusive):
+            call.return_value = answer
+
     def test_failure_of_secret_ends_connect_whose_caller_has_no_id(self):
+        self.need_secret()
         self.reconcile.define_secret.side_effect = exception.Conflict(reason="no secret")
         self.assertRaises(exception.Conflict, self.call_exclusive, None)
         self.manager_api.detach.assert_not_called()
         self.assertRaises(exception.Conflict, self.call_shared, None)
         self.manager_api.detach.assert_called_once_with(self.ctx, self.attachment, None)
 
-    def test_secret_is_only_of_servers_and_services(self):
+    def test_secret_is_only_of_servers_and_services_and_where_the_connection_names_one(self):
+        self.call_shared(None)
+        self.reconcile.define_secret.assert_not_called()
+        self.need_secret()
         self.ctx.by_service = False
         self.call_shared(None)
         self.ctx.by_service, self.attachment.instance_uuid = True, None
