@@ -3,6 +3,7 @@
 
 import dataclasses
 import math
+import threading
 from time import monotonic
 from typing import TypedDict
 
@@ -11,9 +12,17 @@ from attachd.agent.connectors.base import ConnectorProperties, Options
 from attachd.agent.device_condition import DeviceCondition, DeviceObserver
 from attachd.agent.host import Host
 from attachd.agent.journal import Entry, Owner
+from attachd.agent.other_devices import OtherDevices
 from attachd.agent.worker_pool import CallTimeout, TimeboxedCall
-from attachd.linux import block_device, boot, device_nodes, mountinfo
-from attachd.rpc.agent_manager_api import MAX_LINE, DeviceReport, HostReport
+from attachd.linux import block_device, boot, mountinfo
+from attachd.rpc.agent_manager_api import (
+    MAX_ASKED,
+    MAX_LINE,
+    MAX_OBSERVED,
+    DeviceReport,
+    HostReport,
+    Observed,
+)
 from attachd.service import version
 
 _MAX_TYPE = 32
@@ -34,9 +43,10 @@ class HostReporter:
     """Builds the reports; used by one thread only.
 
     :param options: how the host connects
+    :param others: finds the devices that the agent has not made; None: they are not reported
     """
 
-    def __init__(self, host: Host, options: Options) -> None:
+    def __init__(self, host: Host, options: Options, others: OtherDevices | None = None) -> None:
         self._host = host
         self._options = options
         self._connector: ConnectorProperties | None = None
@@ -46,6 +56,17 @@ class HostReporter:
         self._asked_at: float | None = None
         self._observers: dict[str, DeviceObserver] = {}
         self._boot_id = boot.read_id()
+        self._others = others
+        self._asked: tuple[str, ...] = ()
+        self._asking = threading.Lock()
+
+    def note_request(self, request_id: str) -> None:
+        """Let the reports that are built from now on say that they answer a request.
+
+        Any thread may call it.
+        """
+        with self._asking:
+            self._asked = (*self._asked, request_id)[-MAX_ASKED:]
 
     def report(self, timeout: float | None = None) -> HostReport:
         """Return a report; a problem of the host is a part of it.
@@ -75,11 +96,13 @@ class HostReporter:
             "error": None,
             "boot_id": self._boot_id,
             "stops_writers": True,
+            "observed": None,
         }
 
     def _build(self) -> HostReport:
-        connector, devices, message = None, [], None
+        connector, devices, message, observed = None, [], None, None
         try:
+            observed = self._observe()
             self._host.check()
             known = self._host.journal.list_entries()
             entries = [entry for entry in known if entry.owner is Owner.AGENT]
@@ -92,7 +115,17 @@ class HostReporter:
             message = f"{error}"
         report = self._empty()
         report.update({"connector": connector, "devices": devices, "error": message})
+        report["observed"] = observed
         return report
+
+    def _observe(self) -> Observed | None:
+        """Return what others have made; raises HostError if the journal cannot be read."""
+        if self._others is None:
+            return None
+        asked = [*self._asked]  # Before the host is read.
+        devices = self._others.find()
+        # A part of them would look as if the others were gone.
+        return {"devices": devices, "asked": asked} if len(devices) <= MAX_OBSERVED else None
 
     def _current_connector(self) -> ConnectorProperties:
         if self._connector is None or monotonic() - self._connector_read_at > CONNECTOR_TTL:
@@ -116,7 +149,7 @@ class HostReporter:
             "volume_id": entry.volume_id,
             "path": path,
             "size_bytes": size,
-            "mountpoint": path and _first_mountpoint(path),
+            "mountpoint": path and mountinfo.find_mountpoint(path),
             "paths": condition.paths,
             "last_io_error": condition.last_io_error,
             **_filesystem(entry, size),
@@ -138,13 +171,3 @@ def _filesystem(entry: Entry, size: int | None) -> Filesystem:
         # It may have what a command printed.
         "growth": text and "".join(filter(str.isprintable, text))[:MAX_LINE],
     }
-
-
-def _first_mountpoint(path: str) -> str | None:
-    """Return the first mountpoint of a device."""
-    try:
-        numbers = device_nodes.stat_device(path).device_numbers()
-    except OSError:
-        return None
-    mounts = (mount for mount in mountinfo.list_mounts() if any(map(mount.is_of_device, numbers)))
-    return next((mount.mountpoint for mount in mounts), None)

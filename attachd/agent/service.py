@@ -7,8 +7,10 @@ unavailable for any time.
 """
 
 from collections.abc import Callable
+import re
 import threading
 from time import monotonic
+from typing import Final
 
 from oslo_log import log
 import oslo_messaging as messaging
@@ -19,6 +21,7 @@ from attachd.agent.host import Host
 from attachd.agent.host_lease import HostLease, HostLeaseGuard
 from attachd.agent.host_reporter import HostReporter
 from attachd.agent.libvirt_secrets import LibvirtSecrets
+from attachd.agent.other_devices import OtherDevices
 from attachd.agent.reconciler import Reconciler
 from attachd.agent.report_tokens import ReportTokens, read_machine_id
 from attachd.agent.worker_pool import DEFAULT_TIMEOUT, CallTimeout, TimeboxedCall, WorkerPool
@@ -32,6 +35,11 @@ LOG = log.getLogger(__name__)
 RETRY_PAUSE = 0.5
 """Seconds until a report is sent again to which no manager has answered, if there is a lease."""
 
+MIN_PAUSE = 0.2
+"""Seconds between two reports that are asked for: managers accept only so many messages."""
+
+_REQUEST_ID: Final = re.compile(r"[0-9a-f]{32}")
+
 SHUTDOWN_TIMEOUT = 60.0
 """Seconds that a stopping agent waits for work in progress; after the next start it continues."""
 
@@ -40,12 +48,14 @@ class Endpoint:
     """The server half of rpc/agent_api.py.
 
     :param reconcile: as WorkerPool.reconcile_now()
+    :param report: as Agent.report_soon()
     """
 
     target = messaging.Target(version=agent_api.VERSION)
 
-    def __init__(self, reconcile: Callable[[str], None]) -> None:
+    def __init__(self, reconcile: Callable[[str], None], report: Callable[[str], None]) -> None:
         self._reconcile = reconcile
+        self._report = report
 
     def reconcile(self, _context: RequestContext, attachment_id: str) -> None:
         """See agent_api.reconcile(); the reconciler reports each failure to the managers."""
@@ -55,6 +65,11 @@ class Endpoint:
             LOG.warning("Attachment %s: %s", attachment_id, error)
         except Exception:
             LOG.exception("Attachment %s: unexpected error", attachment_id)
+
+    def report(self, _context: RequestContext, request_id: str) -> None:
+        """See agent_api.report()."""
+        if isinstance(request_id, str) and _REQUEST_ID.fullmatch(request_id):
+            self._report(request_id)
 
 
 class Agent:
@@ -86,14 +101,16 @@ class Agent:
             CONF.agent.grow_filesystems,
             self._secrets,
         )
-        self._reporter = HostReporter(host, options)
+        others = OtherDevices(host.journal) if CONF.agent.report_others else None
+        self._reporter = HostReporter(host, options, others)
         self._workers = WorkerPool(self._reconciler.reconcile, CONF.agent.threads)
         self._server = agent_transport.get_host_server(
-            Endpoint(self._workers.reconcile_now), host.identity.name
+            Endpoint(self._workers.reconcile_now, self.report_soon), host.identity.name
         )
         self._lock = threading.Lock()
         self._serving = False
         self._stopping = threading.Event()
+        self._must_report = threading.Event()
         self._last_error: str | None = None
         self._must_confirm = False
         # Apart from other work: an agent without reports counts as down.
@@ -108,6 +125,7 @@ class Agent:
         """Accept no more work, and finish what is in progress; False: the timeout has passed."""
         deadline = monotonic() + SHUTDOWN_TIMEOUT
         self._stopping.set()
+        self._must_report.set()
         self._guard.stop()
         closing = threading.Thread(target=self._close, daemon=True)
         closing.start()
@@ -138,8 +156,24 @@ class Agent:
                 self._log_recovery()
                 self._serve()
             pause = 0.0 if self._must_confirm else pause
-            if self._stopping.wait(self._lease.shorten(pause)):
+            if self._wait(self._lease.shorten(pause)):
                 return
+
+    def _wait(self, seconds: float) -> bool:
+        """Wait until it is time to report, or a report is asked for; return whether to end."""
+        if self._stopping.wait(min(seconds, MIN_PAUSE)):
+            return True
+        self._must_report.wait(max(0.0, seconds - MIN_PAUSE))
+        self._must_report.clear()
+        return self._stopping.is_set()
+
+    def report_soon(self, request_id: str) -> None:
+        """Report without waiting for the end of the interval; the report has the id.
+
+        Requests that arrive in one pause are answered by one report.
+        """
+        self._reporter.note_request(request_id)
+        self._must_report.set()
 
     def report(self) -> None:
         """Send a report, which renews the lease, and reconcile the attachments that need it.

@@ -13,7 +13,8 @@ import re
 from typing import Any, Final
 
 from attachd.agent.connectors.base import ConnectionInfo
-from attachd.agent.connectors.qemu import storage_daemon
+from attachd.agent.connectors.qemu import state_dir, storage_daemon
+from attachd.agent.journal import Entry
 from attachd.linux.device_nodes import read_line
 
 _UUID: Final = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -23,7 +24,7 @@ _DEFAULTS: Final = (
     r"[^/]+/attachd-",
 )
 """What the names of targets begin with by default; the id of the volume follows."""
-_SUFFIX: Final = f"(?:-ro|-for-{_UUID}|:[0-9a-f]*)?"
+_SUFFIX: Final = f"(?:-ro|-for-(?P<attachment>{_UUID})|:[0-9a-f]*)?"
 _NAME_KEYS: Final = ("target_iqn", "target_nqn", "name")
 _EXPORTED_FILE = re.compile(rf"/.*/exports/({_UUID})/({_UUID})(?: \(deleted\))?")
 _NAMESPACE = re.compile(r"nvme\d+n\d+")
@@ -74,6 +75,18 @@ class ExportedDevice:
         wwids = (f"36{digits[1:]}", f"36001405{digits[:25]}")
         return self.target.removeprefix(_MULTIPATH) in wwids
 
+    def is_of_entry(self, entry: Entry, state_path: Path) -> bool:
+        """Return whether an entry of the journal may have it.
+
+        :param state_path: the host's
+        """
+        if self.attachment_id:
+            return self.attachment_id == entry.attachment_id
+        if self.kind is Kind.USER_SPACE:
+            info = entry.connection_info
+            return info is not None and f"{state_dir.path_for(state_path, info)}" == self.target
+        return self.is_of_volume(entry.volume_id)
+
 
 class TargetNames:
     """Recognizes the names of targets, subsystems and images that attachd exports.
@@ -93,6 +106,22 @@ class TargetNames:
         """Return the volume of a name; None: it is no name of attachd."""
         match = self._pattern.fullmatch(name)
         return match["volume"] if match else None
+
+    def attachment_id(self, name: str) -> str | None:
+        """Return the attachment of a name; None: it has none, or is no name of attachd."""
+        match = self._pattern.fullmatch(name)
+        return match["attachment"] if match else None
+
+
+class AnyNames(TargetNames):
+    """Recognizes all names that end in the id of a volume, with any prefix.
+
+    They may be names of another service. For devices that are only shown, not removed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pattern = re.compile(f".*?(?P<volume>{_UUID}){_SUFFIX}")
 
 
 def _prefixes(info: ConnectionInfo) -> Iterator[str]:

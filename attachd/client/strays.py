@@ -16,7 +16,6 @@ from openstack import exceptions
 
 from attachd import exception
 from attachd.agent import stray_removal, strays
-from attachd.agent.connectors.qemu import state_dir
 from attachd.agent.host import Host
 from attachd.agent.journal import Entry
 from attachd.agent.strays import ExportedDevice, Kind, TargetNames
@@ -204,7 +203,8 @@ class StrayFinder:
         self, device: ExportedDevice, entries: Sequence[Entry], problem: str | None
     ) -> Stray | None:
         """Return a device as a stray; None: an attachment wants it, or may want it."""
-        noted = [entry for entry in entries if self._is_of(entry, device)]
+        path = self._host.journal.state_path
+        noted = [entry for entry in entries if device.is_of_entry(entry, path)]
         if noted and (problem or any(map(self._is_elsewhere, noted))):
             return None
         if problem:
@@ -266,15 +266,6 @@ class StrayFinder:
             id_ is None or id_ in self._volumes or self._service.attachment(id_) is not None
             for id_ in ids
         )
-
-    def _is_of(self, entry: Entry, device: ExportedDevice) -> bool:
-        """Return whether an entry of the journal may have a device."""
-        if device.attachment_id:
-            return device.attachment_id == entry.attachment_id
-        if device.kind is Kind.USER_SPACE:
-            path, info = self._host.journal.state_path, entry.connection_info
-            return info is not None and f"{state_dir.path_for(path, info)}" == device.target
-        return device.is_of_volume(entry.volume_id)
 
     def _is_elsewhere(self, entry: Entry) -> bool:
         """Return whether an entry belongs to another service, which is not asked."""

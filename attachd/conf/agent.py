@@ -72,6 +72,14 @@ OPTIONS = [
         "needs a key, such as those of Ceph, and removes it. None: it defines none. `host` has to "
         "be the name that nova-compute has in its option host.",
     ),
+    cfg.BoolOpt(
+        "report_others",
+        default=True,
+        help="Whether the agent reports the devices of the host that it has not made itself, such "
+        "as those that nova-compute connects: for the condition of their attachments, for audits, "
+        "and so that a volume is not taken from a host that still has its device. The agent only "
+        "reads files of the kernel for it.",
+    ),
     cfg.ListOpt(
         "grow_filesystems",
         item_type=types.String(choices=["ext4", "xfs", "btrfs"]),

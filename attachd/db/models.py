@@ -484,6 +484,8 @@ agents = sa.Table(
     sa.Column("believed_until", Moment),
     # whether it defines secrets of libvirt
     sa.Column("libvirt_secrets", sa.Boolean),
+    # what its host has that others have made; NULL: it does not report that
+    sa.Column("observed", Json),
     **MARIADB_OPTIONS,
 )
 

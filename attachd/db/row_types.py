@@ -302,6 +302,7 @@ class AgentRow(MachineRow):
     lost_action: str | None
     believed_until: datetime.datetime | None
     libvirt_secrets: bool | None
+    observed: dict[str, Any] | None
     alive: NotRequired[bool]
 
 

@@ -62,6 +62,16 @@ def list_mounts(process: int | str = "self") -> list[Mount]:
     return [_read(line) for line in text.split("\n") if line]
 
 
+def find_mountpoint(path: str) -> str | None:
+    """Return the first mountpoint of a device in this process's namespace; None: it has none."""
+    try:
+        numbers = device_nodes.stat_device(path).device_numbers()
+    except OSError:
+        return None
+    mounts = (mount for mount in list_mounts() if any(map(mount.is_of_device, numbers)))
+    return next((mount.mountpoint for mount in mounts), None)
+
+
 def list_namespaces() -> Iterator[tuple[int, list[Mount]]]:
     """Yield a process of each other mount namespace, and the mounts there.
 

@@ -7,7 +7,7 @@ forged does no harm.
 
 Version history of the contract:
 
-* 1.0: reconcile
+* 1.0: reconcile, report
 """
 
 from collections.abc import Iterator
@@ -34,6 +34,18 @@ def reconcile(context: RequestContext, host: str, attachment_id: str) -> None:
     with _map_errors(host):
         client = agent_transport.get_host_client(host, VERSION)
         client.cast(context, "reconcile", attachment_id=attachment_id)
+
+
+def report(context: RequestContext, host: str, request_id: str) -> None:
+    """Have an agent report soon, rather than in its next interval.
+
+    :param request_id: is in the ``asked`` of the reports that are made after it was received; up
+        to 32 characters
+    :raises: as :func:`reconcile`
+    """
+    with _map_errors(host):
+        client = agent_transport.get_host_client(host, VERSION)
+        client.cast(context, "report", request_id=request_id)
 
 
 @contextlib.contextmanager

@@ -45,6 +45,12 @@ MAX_PATHS = 64
 FILESYSTEM_KEYS: Final = ("filesystem", "filesystem_bytes", "growth")
 """What a report says of the file system on a device."""
 
+MAX_OBSERVED = 1024
+"""How many devices that others have made one host may report."""
+
+MAX_ASKED = 64
+"""How many requests for a report one report may answer."""
+
 MAX_LINE = 255
 """How many characters a text of a report may have."""
 
@@ -85,6 +91,39 @@ class DeviceReport(TypedDict):
     growth: NotRequired[str | None]
 
 
+class ObservedDevice(TypedDict):
+    """A device of a host that its agent has not made, such as one of Compute.
+
+    :ivar volume_id: by the name of its target; it may be one of another service
+    :ivar attachment_id: by that name, or by the journal of the host; None: they do not say
+    :ivar target: what the host is connected to by it
+    :ivar path: of the device; None: the host is connected, and has no device
+    :ivar size_bytes: of the device; None: it is missing
+    :ivar paths: as of DeviceReport
+    :ivar last_io_error: as of DeviceReport
+    """
+
+    volume_id: str
+    attachment_id: str | None
+    target: str
+    path: str | None
+    size_bytes: int | None
+    mountpoint: NotRequired[str | None]
+    paths: NotRequired[list[PathReport]]
+    last_io_error: NotRequired[str | None]
+
+
+class Observed(TypedDict):
+    """What a host has that its agent has not made.
+
+    :ivar devices: all of them whose target's name has the id of a volume
+    :ivar asked: the last requests for a report that had arrived before it was made
+    """
+
+    devices: list[ObservedDevice]
+    asked: list[str]
+
+
 class ReportToken(TypedDict):
     """What a report says about its sender, see db/agents/machines.py.
 
@@ -117,6 +156,7 @@ class HostReport(TypedDict):
     :ivar error: a problem of the host, such as why nothing can be attached; None: none
     :ivar boot_id: of the operating system, drawn at each start
     :ivar stops_writers: whether the agent stops writers when its lease is over
+    :ivar observed: None: the agent does not report what others have made, or cannot at present
     """
 
     connector: dict[str, Any] | None
@@ -126,6 +166,7 @@ class HostReport(TypedDict):
     error: str | None
     boot_id: str
     stops_writers: bool
+    observed: Observed | None
 
 
 class Report(HostReport):
@@ -219,7 +260,18 @@ def _shorten(said: Report) -> Report:
         {name: value for name, value in device.items() if name not in details}
         for device in said["devices"]
     ]
-    shortened: Report = {**said, "devices": devices}
+    observed: Any = said["observed"] and {
+        **said["observed"],
+        "devices": [
+            {name: value for name, value in device.items() if name not in details}
+            for device in said["observed"]["devices"]
+        ],
+    }
+    shortened: Report = {**said, "devices": devices, "observed": observed}
+    if not _is_short(shortened):
+        # A part of them would look as if the others were gone.
+        LOG.warning("The report is still too large, and has no devices that others have made")
+        shortened = {**shortened, "observed": None}
     if not _is_short(shortened):
         raise exception.TooLarge(what="The report of the host", limit=MAX_REPORT_SIZE)
     return shortened

@@ -13,7 +13,15 @@ import jsonschema
 
 from attachd import exception, host_identity, objects
 from attachd.conf.manager import MAX_LEASE
-from attachd.rpc.agent_manager_api import MAX_LINE, MAX_PATHS, Report, ReportToken
+from attachd.rpc.agent_manager_api import (
+    MAX_ASKED,
+    MAX_LINE,
+    MAX_OBSERVED,
+    MAX_PATHS,
+    ObservedDevice,
+    Report,
+    ReportToken,
+)
 
 MAX_DEVICES: Final = 4096
 """How many devices one host may report."""
@@ -44,21 +52,46 @@ _PATH: Final = {
     "required": ["name", "state"],
     "additionalProperties": False,
 }
+_FOUND: Final = {
+    "volume_id": _ID,
+    "path": {"type": ["string", "null"], **_LINE},
+    "size_bytes": {"type": ["integer", "null"], "minimum": 0},
+    "mountpoint": {"type": ["string", "null"], "maxLength": 4096},
+    "paths": {"type": "array", "items": _PATH, "maxItems": MAX_PATHS},
+    "last_io_error": {"type": ["string", "null"], **_LINE},
+}
 _DEVICE: Final = {
     "type": "object",
     "properties": {
+        **_FOUND,
         "attachment_id": _ID,
-        "volume_id": _ID,
-        "path": {"type": ["string", "null"], **_LINE},
-        "size_bytes": {"type": ["integer", "null"], "minimum": 0},
-        "mountpoint": {"type": ["string", "null"], "maxLength": 4096},
-        "paths": {"type": "array", "items": _PATH, "maxItems": MAX_PATHS},
-        "last_io_error": {"type": ["string", "null"], **_LINE},
         "filesystem": {**_SHORT, "type": ["string", "null"]},
         "filesystem_bytes": {"type": ["integer", "null"], "minimum": 0, "maximum": 2**63 - 1},
         "growth": {"type": ["string", "null"], **_LINE},
     },
     "required": ["attachment_id", "volume_id", "path", "size_bytes"],
+    "additionalProperties": False,
+}
+_OBSERVED: Final = {
+    "type": ["object", "null"],
+    "properties": {
+        "devices": {
+            "type": "array",
+            "maxItems": MAX_OBSERVED,
+            "items": {
+                "type": "object",
+                "properties": {
+                    **_FOUND,
+                    "attachment_id": {**_ID, "type": ["string", "null"]},
+                    "target": _ID,
+                },
+                "required": sorted(ObservedDevice.__required_keys__),
+                "additionalProperties": False,
+            },
+        },
+        "asked": {"type": "array", "maxItems": MAX_ASKED, "items": _SHORT},
+    },
+    "required": ["devices", "asked"],
     "additionalProperties": False,
 }
 _TOKEN_ID: Final = {"type": "string", "minLength": 16, "maxLength": 64}
@@ -87,6 +120,7 @@ _REPORT: Final = {
         "error": {"type": ["string", "null"]},
         "boot_id": {**_ID, "maxLength": 64},
         "stops_writers": {"type": "boolean"},
+        "observed": _OBSERVED,
         "lease": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_LEASE},
         "machine_id": {"type": ["string", "null"], "minLength": 1, **_LINE, "maxLength": 64},
         "token": _TOKEN,

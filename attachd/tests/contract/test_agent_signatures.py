@@ -110,10 +110,11 @@ class AgentContractTest(_Contract, unittest.TestCase):
     MODULE: ClassVar = agent_api
     ENDPOINT: ClassVar = Endpoint
     FINGERPRINTS: ClassVar = {
-        "1.0": "4297e33517f25b603a28a53e4b0d9fbe",
+        "1.0": "06adec5123731952cb77e8734952f957",
     }
     SENDING: ClassVar = {
         "reconcile": ("cast", (CONTEXT, "compute-1", "a")),
+        "report": ("cast", (CONTEXT, "compute-1", "r" * 32)),
     }
 
 
@@ -125,13 +126,15 @@ class AgentManagerContractTest(_Contract, unittest.TestCase):
     VALUES: ClassVar = (
         agent_manager_api.DeviceReport,
         agent_manager_api.PathReport,
+        agent_manager_api.ObservedDevice,
+        agent_manager_api.Observed,
         agent_manager_api.HostReport,
         agent_manager_api.Report,
         agent_manager_api.ReportToken,
         agent_manager_api.DesiredState,
     )
     FINGERPRINTS: ClassVar = {
-        "1.0": "e79bd67b222f14cb361681472da18bfd",
+        "1.0": "e22c279d7a70430db2d57f91ea90d5c5",
     }
     SENDING: ClassVar = {
         "report": ("call", (CREDENTIALS, REPORT)),

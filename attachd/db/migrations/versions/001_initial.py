@@ -81,6 +81,7 @@ def _create_agents() -> None:
         sa.Column("refused_boots", LONG_TEXT),
         sa.Column("believed_until", MOMENT),
         sa.Column("libvirt_secrets", sa.Boolean()),
+        sa.Column("observed", LONG_TEXT),
         sa.PrimaryKeyConstraint("host", name="pk_agents"),
         **MARIADB_OPTIONS,
     )

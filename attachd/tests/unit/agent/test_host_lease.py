@@ -251,7 +251,7 @@ class AgentLeaseTest(fake_host.FakeHostCase):
             mock.patch.object(agent_manager_api, "report", report),
             mock.patch.object(self.agent._reconciler, "list_pending", return_value=[]),
             mock.patch.object(self.agent, "_serve"),
-            mock.patch.object(self.agent._stopping, "wait") as wait,
+            mock.patch.object(self.agent, "_wait") as wait,
         ):
             wait.side_effect = lambda _seconds: len(sent) == 4
             self.agent._run_reports()

@@ -11,9 +11,11 @@ from attachd.agent.connectors.base import Device, Options
 from attachd.agent.host_reporter import CONNECTOR_TTL, HostReporter
 from attachd.agent.journal import Entry, Owner
 from attachd.agent.mount.filesystem_state import FilesystemState
+from attachd.agent.other_devices import OtherDevices
 from attachd.agent.worker_pool import DEFAULT_TIMEOUT
 from attachd.linux.mountinfo import Mount
 from attachd.manager.agents import report_schema
+from attachd.rpc.agent_manager_api import MAX_ASKED, MAX_OBSERVED
 from attachd.tests.fixtures import fake_agent, fake_host
 from attachd.tests.wait import TIMEOUT
 
@@ -48,6 +50,7 @@ class ReportTest(fake_host.FakeHostCase):
             "error": None,
             "boot_id": Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip(),
             "stops_writers": True,
+            "observed": None,
         }
         self.assertEqual(expected, self.report())
 
@@ -136,3 +139,43 @@ class ReportTest(fake_host.FakeHostCase):
             stat_device.return_value.device_numbers.return_value = [7]
             (device,) = self.report(self.entry())["devices"]
         self.assertEqual("/mnt/7", device["mountpoint"])
+
+
+class OthersTest(fake_host.FakeHostCase):
+    """What the report says of devices that the agent has not made."""
+
+    def setUp(self):
+        super().setUp()
+        self.others = mock.create_autospec(OtherDevices, instance=True)
+        self.others.find.return_value = []
+        self.reporter = HostReporter(self.host, Options(), self.others)
+
+    def test_report_has_the_last_requests_before_it_was_built(self):
+        self.assertEqual({"devices": [], "asked": []}, self.reporter.report()["observed"])
+        ids = [f"{number:032x}" for number in range(MAX_ASKED + 1)]
+        for request_id in ids:
+            self.reporter.note_request(request_id)
+        said = self.reporter.report()
+        self.assertEqual(ids[1:], said["observed"]["asked"])
+        report_schema.check_report(fake_agent.make_report(fake_host.NAME, **said))
+
+    def test_request_while_the_host_is_read_is_not_answered(self):
+        def find():
+            self.reporter.note_request("a" * 32)
+            return []
+
+        self.others.find.side_effect = find
+        self.assertEqual([], self.reporter.report()["observed"]["asked"])
+        self.assertEqual(["a" * 32], self.reporter.report()["observed"]["asked"])
+
+    def test_repeated_report_of_hanging_host_answers_no_request(self):
+        self.reporter.report()
+        gate = threading.Event()
+        self.addCleanup(gate.set)
+        self.others.find.side_effect = lambda: gate.wait(TIMEOUT) and []
+        self.reporter.note_request("a" * 32)
+        self.assertEqual([], self.reporter.report(0.01)["observed"]["asked"])
+
+    def test_too_many_devices_are_not_reported(self):
+        self.others.find.return_value = [{}] * (MAX_OBSERVED + 1)
+        self.assertIsNone(self.reporter.report()["observed"])

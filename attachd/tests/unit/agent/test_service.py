@@ -206,6 +206,36 @@ class AgentTest(fake_host.FakeHostCase):
             self.agent.start()
             wait_until(lambda: report.call_count == 2)
 
+    def test_requested_report_does_not_wait_for_the_interval(self):
+        override(self, "report_interval", 3600, group="agent")
+        self.start()
+        for number in range(3):
+            request_id = f"{number:032x}"
+            agent_api.report(CONTEXT, fake_host.NAME, request_id)
+            wait_until(
+                lambda asked=request_id: (
+                    asked in agent_store.get(fake_host.NAME)["observed"]["asked"]
+                )
+            )
+
+    def test_requests_of_one_pause_are_answered_by_few_reports(self):
+        override(self, "report_interval", 3600, group="agent")
+        self.start()
+        before = agent_store.get(fake_host.NAME)["report_number"]
+        ids = [f"{number:032x}" for number in range(50)]
+        for request_id in ids:
+            self.agent.report_soon(request_id)
+        wait_until(lambda: ids[-1] in agent_store.get(fake_host.NAME)["observed"]["asked"])
+        row = agent_store.get(fake_host.NAME)
+        self.assertEqual(ids, row["observed"]["asked"])
+        self.assertLess(row["report_number"] - before, 10)
+
+    def test_agent_that_shall_not_report_others_says_nothing_of_them(self):
+        override(self, "report_others", False, group="agent")
+        self.agent = self.make_agent()
+        self.start()
+        self.assertIsNone(agent_store.get(fake_host.NAME)["observed"])
+
     def test_report_with_other_key_is_forbidden(self):
         other = self.make_agent("o" * 43)
         with self.assertRaises(exception.Forbidden):
@@ -270,12 +300,22 @@ CONTEXT = RequestContext(overwrite=False)
 class EndpointTest(unittest.TestCase):
     def test_endpoint_reconciles(self):
         reconcile = mock.Mock(return_value=None)
-        self.assertIsNone(Endpoint(reconcile).reconcile(CONTEXT, attachment_id="a"))
+        endpoint = Endpoint(reconcile, mock.Mock())
+        self.assertIsNone(endpoint.reconcile(CONTEXT, attachment_id="a"))
         reconcile.assert_called_once_with("a")
+
+    def test_endpoint_reports_for_requests_with_a_valid_id_only(self):
+        report = mock.Mock(return_value=None)
+        endpoint = Endpoint(mock.Mock(), report)
+        for request_id in ("", "A" * 32, "a" * 33, "a\n", None, ["a" * 32]):
+            endpoint.report(CONTEXT, request_id=request_id)
+        report.assert_not_called()
+        endpoint.report(CONTEXT, request_id="a" * 32)
+        report.assert_called_once_with("a" * 32)
 
     def test_endpoint_logs_each_error(self):
         busy = exception.DeviceBusy(device="/dev/sdb", users="x")
         for error in (busy, exception.Unavailable(reason="no manager"), ZeroDivisionError()):
             with self.assertLogs("attachd.agent.service", "WARNING") as logged:
-                Endpoint(mock.Mock(side_effect=error)).reconcile(CONTEXT, "a")
+                Endpoint(mock.Mock(side_effect=error), mock.Mock()).reconcile(CONTEXT, "a")
             self.assertIn(type(error).__name__ if not f"{error}" else f"{error}", logged.output[0])

@@ -4,7 +4,7 @@
 import unittest
 
 from attachd.agent import strays
-from attachd.agent.strays import ExportedDevice, Kind, TargetNames
+from attachd.agent.strays import AnyNames, ExportedDevice, Kind, TargetNames
 from attachd.tests.fixtures import lifetime
 
 VOLUME = "1a2b3c4d-5e6f-4071-8293-a4b5c6d7e8f9"
@@ -51,6 +51,18 @@ class TargetNamesTest(unittest.TestCase):
             self.assertEqual(VOLUME, names.volume_id(name), name)
         for name in (f"iqn.2030-01.org:w.{VOLUME}", f"pool2/own-{VOLUME}", "iqn.2031-01.org:1"):
             self.assertIsNone(names.volume_id(name), name)
+
+    def test_names_with_any_prefix_have_volume_and_attachment(self):
+        names = AnyNames()
+        for name, attachment in (
+            (f"iqn.2010-10.org.openstack:volume-{VOLUME}", None),
+            (f"iqn.2030-01.org:{VOLUME}-for-{OTHER}", OTHER),
+            (f"iqn.2030-01.org:{OTHER}:{VOLUME}-ro", None),
+        ):
+            self.assertEqual(VOLUME, names.volume_id(name), name)
+            self.assertEqual(attachment, names.attachment_id(name), name)
+        for name in ("iqn.1994-05.com.example:disk", f"{IQN}-of-another"):
+            self.assertEqual((None, None), (names.volume_id(name), names.attachment_id(name)))
 
 
 class Case(unittest.TestCase):

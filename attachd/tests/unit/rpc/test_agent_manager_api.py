@@ -56,11 +56,24 @@ class AgentManagerApiTest(unittest.TestCase):
         details = {"paths": paths, "last_io_error": None, "mountpoint": "/mnt"}
         device = needed | details
         for count, sent in ((100, device), (700, needed)):
-            agent_manager_api.report(CREDENTIALS, {"devices": [device] * count})
+            said = {"devices": [device] * count, "observed": None}
+            agent_manager_api.report(CREDENTIALS, said)
             report = self.client.call.call_args.kwargs["report"]
             self.assertEqual([sent] * count, report["devices"])
         with self.assertRaisesRegex(exception.TooLarge, "report of the host"):
-            agent_manager_api.report(CREDENTIALS, {"devices": [device] * 4000})
+            said = {"devices": [device] * 4000, "observed": None}
+            agent_manager_api.report(CREDENTIALS, said)
+
+    def test_large_report_has_all_devices_of_others_or_none(self):
+        needed = {"volume_id": "v" * 36, "target": "t" * 60, "path": "/dev/sdb"}
+        device = {**needed, "paths": [{"name": "sdb", "state": "active"}] * 8}
+        for count, sent in ((100, device), (700, needed), (1024, None)):
+            observed = {"devices": [device] * count, "asked": ["a"]}
+            own = [{"path": "/dev/sda", "volume_id": "v" * 36}] * (1500 if sent is None else 1)
+            agent_manager_api.report(CREDENTIALS, {"devices": own, "observed": observed})
+            report = self.client.call.call_args.kwargs["report"]
+            expected = sent and {"devices": [sent] * count, "asked": ["a"]}
+            self.assertEqual((own, expected), (report["devices"], report["observed"]))
 
     def test_answer_of_manager_is_returned(self):
         for method in ("report", "desired_state"):

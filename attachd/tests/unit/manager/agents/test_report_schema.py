@@ -7,15 +7,18 @@ from unittest import mock
 
 from attachd import exception, host_identity
 from attachd.manager.agents import report_schema
+from attachd.rpc.agent_manager_api import MAX_ASKED, MAX_OBSERVED
 from attachd.tests.fixtures import fake_agent
 
 KEY = "k" * 43
 DEVICE = {"attachment_id": "a", "volume_id": "v", "path": None, "size_bytes": None}
+OBSERVED = {**DEVICE, "attachment_id": None, "target": "iqn"}
 SAID: Any = fake_agent.make_report(
     "compute-1",
     connector={"host": "compute-1", "initiator": "iqn", "multipath": False},
     devices=[DEVICE, {**DEVICE, "path": "/dev/sdb", "size_bytes": 2**40, "mountpoint": "/x"}],
     error="no iscsiadm",
+    observed={"devices": [OBSERVED, {**OBSERVED, "attachment_id": "a"}], "asked": ["r" * 32]},
 )
 
 
@@ -72,6 +75,17 @@ class ReportTest(unittest.TestCase):
             "error": (7, []),
             "boot_id": (None, "", 7),
             "token": (None, {}, {**SAID["token"], "process": None}),
+            "observed": (
+                [],
+                {"devices": []},
+                {"devices": [{}], "asked": []},
+                {"devices": [{**OBSERVED, "more": 1}], "asked": []},
+                {"devices": [{**OBSERVED, "target": "a\nb"}], "asked": []},
+                {"devices": [{**OBSERVED, "path": "x" * 256}], "asked": []},
+                {"devices": [OBSERVED] * (MAX_OBSERVED + 1), "asked": []},
+                {"devices": [], "asked": ["a"] * (MAX_ASKED + 1)},
+                {"devices": [], "asked": ["a" * 33]},
+            ),
         }
         for name, values in wrong.items():
             for value in values:
