@@ -83,7 +83,8 @@ class HostReporter:
         except CallTimeout as error:
             if self._last is not None and monotonic() - self._asked_at < self._call.timeout:
                 return self._last
-            return {**(self._last or self._empty()), "connector": None, "error": f"{error}"}
+            last = self._last or self._empty()
+            return {**last, "connector": None, "error": f"{error}", "observed": None}
         self._asked_at = None
         return self._last
 

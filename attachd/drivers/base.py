@@ -309,6 +309,9 @@ class Driver(abc.ABC):
         volume never run at the same time, except a revoke after a grant that has failed
     :cvar IN_MEMORY: whether all its volumes and exports are in the memory of one process, so that
         an audit by another process cannot compare them
+    :cvar KERNEL_DEVICES: whether each host that uses a volume has a block device of its kernel for
+        it, of a target whose name ends in the id of the volume, by the rules of agent/strays.py:
+        then a host that has none does not use the volume
     :cvar HOSTS_WRITE_SIZES: whether hosts can change the sizes of volumes by which the driver
         knows what is allocated; then the manager reports the sizes in the database
     :cvar LIBVIRT_SECRETS: whether Compute opens the volumes by libvirt, which takes the key of a
@@ -329,6 +332,7 @@ class Driver(abc.ABC):
     SHARED_TARGETS: ClassVar[bool | None] = None
     PARALLEL_GRANTS: ClassVar[bool] = False
     IN_MEMORY: ClassVar[bool] = False
+    KERNEL_DEVICES: ClassVar[bool] = False
     HOSTS_WRITE_SIZES: ClassVar[bool] = False
     LIBVIRT_SECRETS: ClassVar[bool] = False
     OPTIONS: Sequence[cfg.Opt] = ()

@@ -4,6 +4,7 @@
 An operator registers hosts: attachd-manage agent add.
 """
 
+from collections.abc import Mapping
 import datetime
 from typing import Any, Final, TypedDict
 
@@ -12,7 +13,7 @@ from attachd.api import microversions as mv
 from attachd.api.agents import policy
 from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.db import models
-from attachd.db.agents import agent_store, machines
+from attachd.db.agents import agent_store, machines, observed_devices
 from attachd.db.row_types import AgentRow
 
 ITEM = "/agents/{host}"
@@ -67,6 +68,7 @@ class Agent(TypedDict):
     :ivar connector: the connector of the host, without secrets; null: nothing can be attached
         there at present
     :ivar devices: those of its last report
+    :ivar other_devices: those that the agent has not made; null: it does not report them
     """
 
     host: str
@@ -80,6 +82,7 @@ class Agent(TypedDict):
     conflict: OtherMachine | None
     connector: dict[str, Any] | None
     devices: list[dict[str, Any]]
+    other_devices: list[dict[str, Any]] | None
 
 
 def agent_view(row: AgentRow) -> Agent:
@@ -107,6 +110,12 @@ def agent_view(row: AgentRow) -> Agent:
         "connector": connector
         and {key: connector[key] for key in connector if key in _PUBLIC_KEYS},
         "devices": [_show_device(device) for device in row["devices"] or ()],
+        "other_devices": None
+        if row["observed"] is None
+        else [
+            {**_show_device(device), "target": device["target"]}
+            for device in observed_devices.list_devices(row)
+        ],
     }
 
 
@@ -118,7 +127,7 @@ def _find_error(row: AgentRow) -> str | None:
     return row["error"] and str(row["error"])
 
 
-def _show_device(device: Body) -> Body:
+def _show_device(device: Mapping[str, Any]) -> Body:
     """Return a reported device; the name of a mountpoint can have any character."""
     shown = {name: device.get(name) for name in _DEVICE_KEYS}
     return {**shown, "mountpoint": shown["mountpoint"] and models.printable(shown["mountpoint"])}

@@ -93,14 +93,14 @@ def get(host: str) -> AgentRow:
     row = session.fetch_one(sa.select(_AGENTS).where(_AGENTS.c.host == host), AgentRow)
     if row is None:
         raise exception.AgentNotFound(host=host)
-    return _to_row(row)
+    return to_row(row)
 
 
 @retried
 def list_all() -> list[AgentRow]:
     """Return all hosts, by name; rows as of :func:`get`."""
     rows = session.fetch_all(sa.select(_AGENTS).order_by(_AGENTS.c.host), AgentRow)
-    return [_to_row(row) for row in rows]
+    return [to_row(row) for row in rows]
 
 
 @retried
@@ -109,7 +109,8 @@ def list_hosts() -> list[str]:
     return [row["host"] for row in session.fetch_all(sa.select(_AGENTS.c.host), AgentRow)]
 
 
-def _to_row(row: AgentRow) -> AgentRow:
+def to_row(row: AgentRow) -> AgentRow:
+    """Return a row as of :func:`get`: without the digest, and with ``alive``."""
     row.pop("key_digest")
     row["alive"] = _is_alive(row["seen_at"])
     return row

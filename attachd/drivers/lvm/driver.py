@@ -38,6 +38,7 @@ class LvmDriver(
 
     # Each volume has targets of its own.
     SHARED_TARGETS = False
+    KERNEL_DEVICES = True
     OPTIONS = (
         cfg.StrOpt(
             "lvm_volume_group",

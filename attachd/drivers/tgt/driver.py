@@ -81,6 +81,7 @@ class TgtDriver(
     existing: existing_files.ExistingFiles
     # Each volume has a target of its own, and sessions of its own.
     SHARED_TARGETS = False
+    KERNEL_DEVICES = True
     PARALLEL_GRANTS = True
     promises = base.Promises(
         per_host_access=True,

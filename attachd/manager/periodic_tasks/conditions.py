@@ -8,14 +8,15 @@ from collections import defaultdict
 from collections.abc import Mapping
 import datetime
 import logging
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 from oslo_log import log
 
-from attachd import exception, notifications
+from attachd import exception, host_identity, notifications
 from attachd.conf import CONF
 from attachd.db import models
-from attachd.db.agents import agent_store
+from attachd.db.agents import agent_store, observed_devices
+from attachd.db.agents.observed_devices import AgentIndex
 from attachd.db.attachments import attachment_conditions
 from attachd.db.attachments.attachment_conditions import Condition, Growth
 from attachd.db.row_types import AgentRow
@@ -64,12 +65,14 @@ class Evidence(NamedTuple):
     :ivar no_report: why the agent's report says nothing; "": it does
     :ivar device: the device in the report; None: it has none
     :ivar session: whether the backend lists a session of the host; None: it cannot tell
+    :ivar is_made_by_agent: whether the agent makes the device; else Compute, or another caller
     """
 
     agent: str | None = None
     no_report: str = ""
     device: DeviceReport | None = None
     session: bool | None = None
+    is_made_by_agent: bool = True
 
 
 def derive(seen: Evidence) -> Condition:
@@ -106,7 +109,7 @@ def _judge(seen: Evidence, condition: Condition) -> tuple[ConditionState, str | 
     if condition["device_present"] is None:
         return _judge_without_report(seen)
     if not condition["device_present"]:
-        return ConditionState.FAILED, f"Host {seen.agent} has no device of it."
+        return _judge_missing(seen)
     paths = condition["paths"]
     failed = ", ".join(path["name"] for path in paths if path["state"] == "failed")
     if failed and all(path["state"] == "failed" for path in paths):
@@ -116,6 +119,13 @@ def _judge(seen: Evidence, condition: Condition) -> tuple[ConditionState, str | 
     if seen.session is False:
         return ConditionState.DEGRADED, f"The backend lists no session of host {seen.agent}."
     return ConditionState.OK, None
+
+
+def _judge_missing(seen: Evidence) -> tuple[ConditionState, str]:
+    message = f"Host {seen.agent} has no device of it"
+    if seen.is_made_by_agent:
+        return ConditionState.FAILED, f"{message}."
+    return ConditionState.UNKNOWN, f"{message}, as while its server is stopped after a restart."
 
 
 def _judge_without_report(seen: Evidence) -> tuple[ConditionState, str | None]:
@@ -138,7 +148,9 @@ def observe(backend: Backend) -> None:
     if not rows:
         return
     # Read afterwards: what they show is not older than the rows.
-    reports = {row["host"]: row for row in agent_store.list_all()}
+    agents = agent_store.list_all()
+    reports = {row["host"]: row for row in agents}
+    others = AgentIndex(row for row in agents if row["observed"] is not None)
     devices = {
         (host, device["attachment_id"]): cast("DeviceReport", device)
         for host, report in reports.items()
@@ -147,13 +159,43 @@ def observe(backend: Backend) -> None:
     sessions = _list_sessions(backend)
     for row in rows:
         host, session = row["agent"], _has_session(backend, row, sessions)
-        seen = Evidence(session=session)
-        if host is not None:
+        if host is None:
+            seen = _see_other(backend, row, others, session=session)
+        else:
             device = devices.get((host, row["id"]))
             reason = _explain_no_report(row, reports.get(host), device)
             seen = Evidence(host, reason, device, session)
         if row["observed"] is not None or not _is_nothing_known(seen):
             _store(backend, row, derive(seen))
+
+
+def _see_other(
+    backend: Backend,
+    row: attachment_conditions.AttachedRow,
+    agents: AgentIndex,
+    *,
+    session: bool | None,
+) -> Evidence:
+    """Return what is seen of an attachment whose device no agent makes.
+
+    The backend is asked rather than the host: a session that it lists is there.
+    """
+    fields: Any = row
+    report = agents.find(host_identity.of_row(fields))
+    if report is None or not report["alive"]:
+        return Evidence(session=session)
+    device: Any = observed_devices.find_device(report, row["volume_id"], {row["id"]})
+    is_missing = device is None or device["path"] is None
+    knows_absence = (
+        backend.driver.KERNEL_DEVICES
+        and not session
+        and observed_devices.shows_all(report, row["volume_id"])
+        and not _may_be_older(report, row)
+    )
+    if is_missing and not knows_absence:
+        return Evidence(session=session)
+    seen: Any = device and {**device, "filesystem": None}  # What is on it is its user's.
+    return Evidence(report["host"], "", seen, session, is_made_by_agent=False)
 
 
 def _is_nothing_known(seen: Evidence) -> bool:
@@ -174,12 +216,17 @@ def _explain_no_report(
         # Only administrators may read it: it can name other hosts.
         return f"Host {host} has a problem, which attachd agent-show {host} shows."
     is_missing = device is None or device["path"] is None
+    if is_missing and _may_be_older(report, row):
+        return f"The agent of host {host} has not reported since the attach."
+    return ""
+
+
+def _may_be_older(report: AgentRow, row: attachment_conditions.AttachedRow) -> bool:
+    """Return whether the report of an agent that is alive may be older than an attachment."""
     seen_at, attached_at = report["seen_at"], row["attached_at"]
     assert seen_at is not None, "its agent is alive"
     assert attached_at is not None, "it is attached"
-    if is_missing and seen_at - attached_at <= _IN_TRANSIT:
-        return f"The agent of host {host} has not reported since the attach."
-    return ""
+    return seen_at - attached_at <= _IN_TRANSIT
 
 
 def _list_sessions(backend: Backend) -> Mapping[str, frozenset[str]] | None:

@@ -75,7 +75,11 @@ def generate_samples(api: wsgi_api.WsgiApi, ask: Asker | None = None) -> Iterato
     """
     ask = ask or sent
     ids: dict[str, str] = {"message": _add_message()}
-    fake_agent.report_agent("compute-2", devices=_STORY["devices"])
+    fake_agent.report_agent(
+        "compute-2",
+        devices=_STORY["devices"],
+        observed={"devices": _STORY["other_devices"], "asked": []},
+    )
     stand_ins = {_SERVER: _SERVER}
     for step in STORY:
         body = _filled(step.body, ids)

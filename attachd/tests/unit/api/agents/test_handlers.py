@@ -55,6 +55,7 @@ ROW = {
     "conflict": None,
     "connector": {"host": "node-1", "initiator": "iqn.x", "multipath": False, "found": "secret"},
     "devices": [{**DEVICE, "sessions": ["secret"]}],
+    "observed": {"devices": [{**DEVICE, "target": "iqn.y", "x": "secret"}], "asked": ["secret"]},
     "created_at": "long ago",
 }
 
@@ -74,6 +75,7 @@ class AgentTest(unittest.TestCase):
                 "conflict": None,
                 "connector": {"host": "node-1", "initiator": "iqn.x", "multipath": False},
                 "devices": [{**DEVICE, "mountpoint": None}],
+                "other_devices": [{**DEVICE, "mountpoint": None, "target": "iqn.y"}],
             },
             handlers.agent_view(ROW),
         )
@@ -91,3 +93,4 @@ class AgentTest(unittest.TestCase):
         nothing = dict.fromkeys(ROW, None)
         shown = handlers.agent_view({**nothing, "host": "node-1", "alive": False})
         self.assertEqual(("new", None, []), (shown["state"], shown["connector"], shown["devices"]))
+        self.assertIsNone(shown["other_devices"])

@@ -94,7 +94,7 @@ class DeriveTest(unittest.TestCase):
             self.assert_derived(state, message, Evidence(session=session))
 
 
-class ObserveTest(backends.BackendCase):
+class ObserveCase(backends.BackendCase):
     def setUp(self):
         super().setUp()
         self.connected = set()
@@ -139,6 +139,8 @@ class ObserveTest(backends.BackendCase):
         found = [event for event in known if event["type"] == events.CONDITION_CHANGED]
         return [event["details"]["condition"]["state"] for event in found]
 
+
+class ObserveTest(ObserveCase):
     def test_condition_follows_the_reports_of_the_agent(self):
         attachment = self.add()
         self.assertIsNone(self.state(attachment))
@@ -303,6 +305,102 @@ class ObserveTest(backends.BackendCase):
         self.assertEqual(self.volume, payload["volume_id"])
         said = payload["condition"]
         self.assertEqual((attachment, "failed"), (said["attachment_id"], said["state"]))
+
+
+class OtherDevicesTest(ObserveCase):
+    """Attachments whose devices no agent makes, on hosts with an agent."""
+
+    def setUp(self):
+        super().setUp()
+        self.attachment = self.add(agent=None, host=HOST)
+        self.enterContext(mock.patch.object(type(self.driver), "KERNEL_DEVICES", True))
+
+    def report_other(self, *devices, **values):
+        found = [{**device(), "attachment_id": None, "target": "t", **item} for item in devices]
+        observed = {"devices": found, "asked": []}
+        said = {"connector_type": "kernel", "devices": [], "observed": observed, **values}
+        agent_store.record_report(HOST, said)
+
+    def of_volume(self, *states, **values):
+        return {**device(*states), "volume_id": self.volume, "attachment_id": None, **values}
+
+    def seen(self):
+        self.observe()
+        return self.condition(self.attachment) or {}
+
+    def test_device_of_compute_has_the_condition_that_the_agent_reports(self):
+        self.report_other(
+            self.of_volume("active", "failed", last_io_error="sdc is offline", size_bytes=2**30)
+        )
+        found = self.seen()
+        self.assertEqual(
+            ("degraded", True, "sdc is offline", 2**30),
+            (
+                found["state"],
+                found["device_present"],
+                found["last_io_error"],
+                found["growth"]["device_bytes"],
+            ),
+        )
+        self.assertIn("Paths of host h1 have failed: sdc", found["message"])
+
+    def test_device_that_is_gone_is_no_failure(self):
+        self.report_other(self.of_volume())
+        self.assertEqual("ok", self.seen()["state"])
+        for gone in ([], [self.of_volume(path=None, size_bytes=None)]):
+            self.report_other(*gone)
+            found = self.seen()
+            self.assertEqual(("unknown", False), (found["state"], found["device_present"]))
+            self.assertIn("server is stopped", found["message"])
+
+    def test_absence_of_an_answer_is_no_answer(self):
+        late = {"seen_at": self.long_ago}
+        for case, values, changes in (
+            ("another service", {}, {}),
+            ("user space", {"connector_type": "user-space"}, {}),
+            ("not reported", {"observed": None}, {}),
+            ("silent", {}, late),
+        ):
+            devices = [] if case != "another service" else [device()]
+            self.report_other(*devices, **values)
+            if changes:
+                db_rows.change_agent(HOST, **changes)
+            with mock.patch.object(type(self.driver), "KERNEL_DEVICES", case == "silent"):
+                found = self.seen()
+            self.assertIsNone(found.get("device_present"), case)
+
+    def test_device_of_the_agent_may_serve_another_attachment(self):
+        own = {**device(), "volume_id": self.volume}
+        self.report_other(devices=[own])
+        self.assertIsNone(self.seen().get("device_present"))
+
+    def test_new_attachment_without_a_device_may_be_younger_than_the_report(self):
+        db_rows.change_attachment(self.attachment, attached_at=models.now())
+        self.report_other()
+        self.assertEqual({}, self.seen())
+        self.report_other(self.of_volume())
+        self.assertEqual("ok", self.seen()["state"])
+
+    def test_session_of_the_backend_outweighs_a_report_without_device(self):
+        self.list_sessions()
+        export = base.Export(self.attachment, {"host": HOST})
+        self.driver.grant(base.VolumeRef(self.volume, 1), export)
+        self.connected.add(self.attachment)
+        self.report_other()
+        found = self.seen()
+        self.assertEqual(
+            ("ok", None, True), (found["state"], found["device_present"], found["session"])
+        )
+
+    def test_problem_of_the_agent_does_not_hide_devices_of_others(self):
+        self.report_other(self.of_volume(), error="Host h1 lacks: iscsiadm.")
+        self.assertEqual("ok", self.seen()["state"])
+
+    def test_other_host_says_nothing_of_an_attachment(self):
+        agent_store.create("h2", "key")
+        said = {"devices": [{**self.of_volume("failed"), "target": "t"}], "asked": []}
+        agent_store.record_report("h2", {"connector_type": "kernel", "observed": said})
+        self.assertEqual({}, self.seen())
 
 
 class TaskTest(backends.BackendCase):
