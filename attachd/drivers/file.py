@@ -110,12 +110,13 @@ class FileDriver(
             self._volumes, lambda volume: self._volumes.remove_links(volume.id)
         )
         self._devices = Path(self.options.file_devices_dir).absolute()
-        self._loops = False
+        self._loops = self._discards = False
 
     def setup(self) -> None:
         """Create the directories and check whether loop devices can be used."""
         self._volumes.prepare()
         self.existing.prepare()
+        self._discards = self._volumes.can_discard()
         self.storage_ids = {self.name: folder_identity.read_identity(self._folder)}
         setting = self.options.file_loop_devices
         lacking = "" if setting == "never" else loop.unavailable()
@@ -207,7 +208,12 @@ class FileDriver(
                 # What outlives a boot has to be on disk; a loop device is granted anew.
                 self._volumes.sync_link(link)
             path = self._device(link, export.mode) if self._loops else link
-        data = {"device_path": f"{path}", "volume_id": volume.id, "access_mode": export.mode}
+        data = {
+            "device_path": f"{path}",
+            "volume_id": volume.id,
+            "access_mode": export.mode,
+            "discard": self._discards,
+        }
         if not self._loops:
             # Other hosts may write to it, see file_hosts.
             data["folder"] = f"{self._volumes.tree.root}"

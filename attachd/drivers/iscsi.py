@@ -163,11 +163,14 @@ def connection_info(
     user: str,
     lun: int,
     portals: Sequence[str],
+    *,
+    discards: bool,
 ) -> base.ConnectionInfo:
     """Return the connection info of a target with CHAP, for os-brick's ISCSIConnector.
 
     :param user: the CHAP user; the password is the secret of the export
     :param portals: ADDRESS:PORT of each
+    :param discards: whether the blocks that the host discards are freed
     """
     data: dict[str, Any] = {
         "target_discovered": False,
@@ -179,7 +182,7 @@ def connection_info(
         "auth_username": user,
         "auth_password": export.secret,
         "access_mode": export.mode,
-        "discard": False,
+        "discard": discards,
     }
     if len(portals) > 1:
         data["target_portals"] = [*portals]

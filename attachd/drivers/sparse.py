@@ -18,11 +18,15 @@ import stat
 
 from attachd import exception
 from attachd.drivers import base, copying
+from attachd.linux import holes
 from attachd.linux.confined import ConfinedDirectory
 
 GIB = 2**30
 
 _PRIVATE = 0o700
+_BLOCK = 4096
+_PROBE = ".discard"
+"""The name of a file that exists for a moment."""
 _PLAIN_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,63}")
 
 
@@ -53,6 +57,21 @@ class SparseFiles:
         with _map_folder_errors(folder):
             self.tree.root.mkdir(parents=True, exist_ok=True)
             self.tree.make_folder(folder, _PRIVATE)
+
+    def can_discard(self) -> bool:
+        """Return whether the file system frees blocks of a file that are discarded."""
+        path = self.folder / _PROBE
+        try:
+            self.tree.unlink(path)
+            with self.opened(path, os.O_RDWR | os.O_CREAT | os.O_EXCL) as file:
+                os.write(file, bytes(_BLOCK))
+                holes.punch(file, 0, _BLOCK)
+        except OSError:
+            return False
+        finally:
+            with contextlib.suppress(OSError):
+                self.tree.unlink(path)
+        return True
 
     def path(self, volume_id: str) -> Path:
         """Return the path of a volume, whether it exists or not."""

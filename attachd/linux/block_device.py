@@ -36,6 +36,17 @@ def is_read_only(path: str) -> bool:
     return not Path(path).is_file() and _read(path, "ro") == "1"
 
 
+def can_discard(path: str) -> bool:
+    """Return whether a device frees blocks that are discarded; False: it is gone, or a file.
+
+    Source: the kernel's Documentation/ABI/stable/sysfs-block, discard_max_bytes.
+    """
+    try:
+        return int(_read(path, "queue/discard_max_bytes")) > 0
+    except exception.HostError:
+        return False
+
+
 def make_read_only(path: str) -> None:
     """Let a device refuse writes; raises HostError if it does not."""
     if not is_read_only(path):

@@ -33,6 +33,10 @@ _ATTRIBUTES: Final = {
 }
 
 
+_DISCARD: Final = "emulate_tpu"
+"""The attribute that lets hosts free blocks, by UNMAP."""
+
+
 class Kind(NamedTuple):
     """Whom a backstore serves, and how.
 
@@ -53,7 +57,7 @@ READERS: Final = Kind(
     "the backstore of readers",
     "fileio",
     "fd_dev_name={},fd_async_io=1",
-    {**_ATTRIBUTES, "emulate_pr": "0"},
+    {**_ATTRIBUTES, "emulate_pr": "0", _DISCARD: "0"},
 )
 KINDS: Final = (WRITERS, READERS)
 
@@ -69,8 +73,11 @@ class Backstore:
     kind: Kind
     path: Path
 
-    def show(self, device: Path) -> None:
-        """Make it, over a device."""
+    def show(self, device: Path, *, discards: bool) -> None:
+        """Make it, over a device.
+
+        :param discards: whether the device frees blocks; writers may let it then
+        """
         self.tree.make(self.path.parent)
         self.tree.make(self.path)
         if self.tree.read(self.path / "enable") != "1":
@@ -78,6 +85,8 @@ class Backstore:
         # The kernel sets some of them when it opens the device.
         for name, value in self.kind.attributes.items():
             self.tree.write(self.path / "attrib" / name, value)
+        if self.kind is WRITERS:
+            self.tree.write(self.path / "attrib" / _DISCARD, f"{discards:d}")
 
     def _enable(self, device: Path) -> None:
         if not device.exists():

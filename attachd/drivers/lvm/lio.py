@@ -31,6 +31,7 @@ from attachd.drivers import abilities, base, iscsi
 from attachd.drivers.lvm import backstores, configfs
 from attachd.drivers.lvm.backstores import Backstore
 from attachd.drivers.lvm.target import Target
+from attachd.linux import block_device
 
 _MODULES: Final = "target_core_mod, target_core_iblock, target_core_file, iscsi_target_mod"
 _LUN: Final = 0
@@ -109,13 +110,13 @@ class Lio(Target):
         group = self._group(volume.id, export.mode, iscsi.own_id(export))
         name = group.path.parent.name
         user = iscsi.account(name, initiator)
-        group.store.show(device)
+        discards = block_device.can_discard(f"{device}")
+        group.store.show(device, discards=discards)
         self.tree.make(self._fabric)
         group.show(self.portals)
         group.allow(initiator, user, export.secret)
-        return iscsi.connection_info(
-            volume, export, name, user, _LUN, [f"{portal}" for portal in self.portals]
-        )
+        portals = [f"{portal}" for portal in self.portals]
+        return iscsi.connection_info(volume, export, name, user, _LUN, portals, discards=discards)
 
     def revoke(
         self, volume: base.VolumeRef, export: base.Export, others: Sequence[base.Export]

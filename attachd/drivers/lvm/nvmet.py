@@ -27,6 +27,7 @@ from attachd import exception
 from attachd.drivers import base, iscsi
 from attachd.drivers.lvm import configfs
 from attachd.drivers.lvm.target import Target
+from attachd.linux import block_device
 
 _PREFIX: Final = f"nqn.{iscsi.AUTHORITY}"
 _MODULES: Final = "nvmet, nvmet_tcp"
@@ -138,7 +139,8 @@ class Nvmet(Target):
         for portal in self.portals:
             with configfs.portal_errors(portal):
                 self.tree.link(self._port(portal) / "subsystems" / subsystem.name, subsystem)
-        return _connection_info(volume, export, subsystem.name, self.portals)
+        discards = block_device.can_discard(f"{device}")
+        return _connection_info(volume, export, subsystem.name, self.portals, discards=discards)
 
     def _allow(self, subsystem: Path, host: str) -> None:
         known = self._root / "hosts" / host
@@ -300,6 +302,8 @@ def _connection_info(
     export: base.Export,
     subsystem: str,
     portals: Sequence[configfs.Portal],
+    *,
+    discards: bool,
 ) -> base.ConnectionInfo:
     data: dict[str, Any] = {
         "target_nqn": subsystem,
@@ -307,6 +311,6 @@ def _connection_info(
         "portals": [[portal.address, portal.port, "tcp"] for portal in portals],
         "volume_id": volume.id,
         "access_mode": export.mode,
-        "discard": False,
+        "discard": discards,
     }
     return {"driver_volume_type": "nvmeof", "data": data}

@@ -96,11 +96,15 @@ class NfsDriver(
         super().__init__(name, conf)
         self._pools = Pools(name, self.options)
         self.existing = ExistingFiles(self._pools)
+        self._discards: dict[str, bool] = {}
 
     def setup(self) -> None:
         """Mount the shares, and create their directories."""
         self._pools.check()
         self._pools.call_each("prepare")
+        self._discards = dict(
+            zip(self._pools.shares, self._pools.call_each("can_discard"), strict=True)
+        )
         # Not what is in a share: hosts can write to all of it.
         self.storage_ids = {pool: share.name for pool, share in self._pools.shares.items()}
 
@@ -168,6 +172,7 @@ class NfsDriver(
             "mount_point_base": HOST_MOUNT_POINT_BASE,
             "volume_id": volume.id,
             "access_mode": export.mode,
+            "discard": self._discards.get(volume.pool or self.name, False),
         }
         if options := self.options.nfs_host_mount_options:
             data["options"] = f"-o {options}"

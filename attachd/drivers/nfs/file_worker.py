@@ -59,6 +59,10 @@ class ShareFiles:
         self._files.prepare()
         self._existing_files.prepare()
 
+    def can_discard(self) -> bool:
+        """Return whether the server frees blocks of a file that are discarded."""
+        return self._files.can_discard()
+
     def stats(self) -> dict[str, float]:
         """Return the capacity, as fields of :class:`base.BackendStats`."""
         stats = dataclasses.asdict(self._files.stats(""))

@@ -13,6 +13,7 @@ tgtd keeps no state: after a restart it is empty, and the manager, which sees a 
 
 from collections.abc import Iterable, Iterator, Sequence
 import contextlib
+import dataclasses
 import functools
 from pathlib import Path
 import re
@@ -161,6 +162,9 @@ class TgtDriver(
         self.existing.prepare()
         self.storage_ids = {self.name: folder_identity.read_identity(self._volumes.folder)}
         self._tgtd.check()
+        self._target_manager = dataclasses.replace(
+            self._target_manager, discards=self._volumes.can_discard()
+        )
         self._target_manager.ensure_sentinel()
 
     def get_stats(self) -> base.BackendStats:
@@ -219,7 +223,10 @@ class TgtDriver(
             # Last: until here no host can log in.
             self._tgtd.allow(tid, initiator)
         portals = [self.options.tgt_portal, *self.options.tgt_more_portals]
-        return iscsi.connection_info(volume, export, name, user, client.LUN, portals)
+        discards = self._target_manager.discards
+        return iscsi.connection_info(
+            volume, export, name, user, client.LUN, portals, discards=discards
+        )
 
     def revoke(
         self, volume: base.VolumeRef, export: base.Export, others: Sequence[base.Export]

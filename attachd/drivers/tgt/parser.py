@@ -29,6 +29,7 @@ class Lun:
     """A logical unit.
 
     :ivar size_mb: rounded, in 10**6 bytes: tgtd shows no more
+    :ivar discards: whether it takes commands that free blocks
     """
 
     scsi_id: str
@@ -36,6 +37,7 @@ class Lun:
     size_mb: int
     online: bool
     read_only: bool
+    discards: bool = False
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,7 @@ def _lun(fields: dict[str, str]) -> Lun:
         size_mb=int(fields.get("Size", "0").split()[0]),
         online=fields.get("Online") == "Yes",
         read_only=fields.get("Readonly") == "Yes",
+        discards=fields.get("Thin-provisioning") == "Yes",
     )
 
 

@@ -20,10 +20,12 @@ class TargetManager:
     """Changes targets of one tgtd, in an order that never grants access to a wrong host.
 
     :ivar sentinels: prefix of the names of this backend's sentinels
+    :ivar discards: whether units free the blocks that hosts discard
     """
 
     tgtd: client.Tgtd
     sentinels: str
+    discards: bool = False
 
     def sentinel_of(self, users: Iterable[str]) -> str:
         """Return the sentinel: if two processes have each made one, the smaller name counts."""
@@ -52,9 +54,14 @@ class TargetManager:
             self.tgtd.new_unit(tid, f"{path}")
         elif target and not (target.ready and unit.online and unit.path == f"{path}"):
             self._reopen(tid, path)
-        if unit is None or unit.scsi_id != scsi_id or unit.read_only != read_only:
+        shown = unit and (unit.scsi_id, unit.read_only, unit.discards)
+        if shown != (scsi_id, read_only, self.discards):
             self.tgtd.set_unit(
-                tid, scsi_id=scsi_id, scsi_sn=path.name[:36], readonly=f"{read_only:d}"
+                tid,
+                scsi_id=scsi_id,
+                scsi_sn=path.name[:36],
+                readonly=f"{read_only:d}",
+                thin_provisioning=f"{self.discards:d}",
             )
 
     def set_mode(self, target: parser.Target, mode: base.AccessMode) -> None:

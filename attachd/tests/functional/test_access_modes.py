@@ -18,7 +18,7 @@ WAYS = {
 }
 """How a host comes to read only, beside one that writes: extra specs, and what is asked for."""
 
-NEITHER = frozenset({"COMPARE AND WRITE", "UNMAP", "WRITE SAME(16) UNMAP"})
+NEITHER = frozenset({"COMPARE AND WRITE"})
 """Commands that these targets do not support."""
 
 

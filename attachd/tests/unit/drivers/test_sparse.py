@@ -36,6 +36,14 @@ class SparseFilesTest(unittest.TestCase):
         self.files.prepare()
         self.assertEqual(0o700, stat.S_IMODE(self.files.folder.stat().st_mode))
 
+    def test_discard_is_possible_where_the_file_system_frees_blocks(self):
+        (self.files.folder / ".discard").write_text("of a process that was killed")
+        self.assertTrue(self.files.can_discard())
+        with mock.patch.object(sparse.holes, "punch", side_effect=OSError(95, "not supported")):
+            self.assertFalse(self.files.can_discard())
+        self.assertEqual({}, self.files.sizes())
+        self.assertFalse(sparse.SparseFiles(self.files.folder / "missing").can_discard())
+
     def test_create_allocates_no_blocks(self):
         self.files.create(VOLUME)
         status = self.files.path(VOLUME.id).stat()

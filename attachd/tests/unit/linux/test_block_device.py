@@ -106,6 +106,18 @@ class KernelState:
         self._state = state.strip()
 
 
+class DiscardTest(fixtures.TestWithFixtures):
+    def test_can_discard_reads_limit_of_kernel(self):
+        folder = Path(self.useFixture(fixtures.TempDir()).path)
+        self.useFixture(fixtures.MonkeyPatch("attachd.linux.block_device._BLOCK", folder))
+        limit = folder / "sdz" / "queue" / "discard_max_bytes"
+        self.assertFalse(block_device.can_discard("/dev/sdz"))
+        limit.parent.mkdir(parents=True)
+        for text, expected in (("0\n", False), ("2147450880\n", True)):
+            limit.write_text(text)
+            self.assertIs(expected, block_device.can_discard("/dev/sdz"))
+
+
 class OfflineTest(unittest.TestCase):
     def setUp(self):
         super().setUp()

@@ -26,24 +26,33 @@ class BackstoreTest(fixtures.TestWithFixtures):
     def test_backstore_is_listed_if_it_serves_its_device(self):
         for store in self.stores():
             self.assertEqual(frozenset(), store.parts(self.device))
-            store.show(self.device)
+            store.show(self.device, discards=True)
             self.assertEqual({store.kind.part}, store.parts(self.device))
             incomplete = {f"{store.kind.part}, incomplete"}
             self.assertEqual(incomplete, store.parts(self.device.with_name("other")))
             (store.path / "attrib" / "emulate_caw").write_text("1\n")
             self.assertEqual(incomplete, store.parts(self.device))
 
+    def test_only_writers_may_discard(self):
+        for store in self.stores():
+            for discards in (True, False):
+                store.show(self.device, discards=discards)
+                expected = discards and store.kind is backstores.WRITERS
+                self.assertEqual(
+                    f"{expected:d}", self.tree.read(store.path / "attrib/emulate_tpu")
+                )
+
     def test_interrupted_backstore_is_made_again(self):
         for store in self.stores():
-            store.show(self.device)
+            store.show(self.device, discards=True)
             (store.path / "enable").write_text("0\n")
-            store.show(self.device)
+            store.show(self.device, discards=True)
             self.assertEqual({store.kind.part}, store.parts(self.device))
 
     def test_missing_device_is_an_error_and_no_file(self):
         self.device.unlink()
         for store in self.stores():
-            self.assertRaises(FileNotFoundError, store.show, self.device)
+            self.assertRaises(FileNotFoundError, store.show, self.device, discards=True)
             self.assertEqual("", self.tree.read(store.path / "control"))
 
     def test_backends_of_one_machine_have_directories_of_their_own(self):

@@ -33,7 +33,14 @@ class NfsDriverTest(unittest.TestCase):
     def test_setup_prepares_share(self):
         for name in ("storage-1:/", "192.0.2.5:/srv/volumes", "[2001:db8::5]:/volumes"):
             self.driver(nfs_share=name).setup()
-            self.call.assert_called_with("prepare")
+            self.call.assert_has_calls([mock.call("prepare"), mock.call("can_discard")])
+
+    def test_discard_is_that_of_the_share(self):
+        for answer in (True, False):
+            self.call.return_value = answer
+            driver = self.driver()
+            driver.setup()
+            self.assertIs(answer, driver.grant(VOLUME, EXPORT)["data"]["discard"])
 
     def test_grant_names_share_of_pool(self):
         driver = self.driver(nfs_pools={"fast": "storage-2:/fast"})
@@ -57,6 +64,7 @@ class NfsDriverTest(unittest.TestCase):
                 "mount_point_base": "/run/attachd/mnt",
                 "volume_id": VOLUME.id,
                 "access_mode": "rw",
+                "discard": False,
             },
             info["data"],
         )

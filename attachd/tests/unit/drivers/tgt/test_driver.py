@@ -129,7 +129,7 @@ class GrantTest(TgtDriverCase):
         info = self.driver.grant(VOLUME, export(1, mode="ro"))
         self.assertEqual(f"{NAME}-ro", info["data"]["target_iqn"])
         self.tgtd.set_unit.assert_called_once_with(
-            7, scsi_id=UNIT.scsi_id, scsi_sn=VOLUME.id, readonly="1"
+            7, scsi_id=UNIT.scsi_id, scsi_sn=VOLUME.id, readonly="1", thin_provisioning="0"
         )
 
     def test_grant_again_changes_no_unit(self):

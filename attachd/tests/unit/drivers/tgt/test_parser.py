@@ -33,6 +33,8 @@ Target 7: iqn.2026-01.test:one
             Size: 1074 MB, Block size: 512
             Online: Yes
             Readonly: Yes
+            SWP: No
+            Thin-provisioning: Yes
             Backing store path: /volumes/with space: and colon
             Backing store flags: 
     Account information:
@@ -84,7 +86,9 @@ class TargetsTest(unittest.TestCase):
         self.assertEqual(("iqn.2026-01.test:host",), target.sessions)
         self.assertEqual({0, 1}, set(target.luns))
         path = "/volumes/with space: and colon"
-        expected = parser.Lun("0123456789abcdef", path, 1074, online=True, read_only=True)
+        expected = parser.Lun(
+            "0123456789abcdef", path, 1074, online=True, read_only=True, discards=True
+        )
         self.assertEqual(expected, target.luns[1])
 
     def test_named_parses_idle_target(self):
