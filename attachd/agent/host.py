@@ -10,6 +10,7 @@ import socket
 from typing import Any, TypeVar
 
 from attachd import exception
+from attachd.agent import device_links
 from attachd.agent.connectors.base import IDENTITY, ConnectorProperties, HostConnector, Options
 from attachd.agent.connectors.brick import BrickConnector
 from attachd.agent.connectors.qemu.connector import QemuConnector, missing_tools
@@ -122,6 +123,9 @@ class Host:
         except exception.HostError as error:
             self.journal.write(entry, error=f"{error}")
             raise
+        # Before the entry has the device: after a crash it is connected again.
+        mode = f"{info.get('access_mode') or entry.mode}"
+        device_links.make(entry.volume_id, mode, device.path)
         return self.journal.write(entry, device=device, error=None)
 
     def disconnect(self, entry: Entry, *, force: bool = False) -> Entry:
@@ -152,6 +156,7 @@ class Host:
             if entry.device is not None and entry.device_numbers:
                 check = open_handles.check_removed_unused
                 self._run(check, entry.device.path, entry.device_numbers)
+        device_links.remove(entry.volume_id, entry.device.path if entry.device else None)
         return self.journal.write(entry, device=None, device_numbers=(), error=None)
 
     def clear_dead_device(self, entry: Entry) -> Entry:

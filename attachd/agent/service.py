@@ -24,6 +24,7 @@ from attachd.agent.libvirt_secrets import LibvirtSecrets
 from attachd.agent.other_devices import OtherDevices
 from attachd.agent.reconciler import Reconciler
 from attachd.agent.report_tokens import ReportTokens, read_machine_id
+from attachd.agent.trim_timer import TrimTimer
 from attachd.agent.worker_pool import DEFAULT_TIMEOUT, CallTimeout, TimeboxedCall, WorkerPool
 from attachd.conf import CONF
 from attachd.context import RequestContext
@@ -103,6 +104,8 @@ class Agent:
         )
         others = OtherDevices(host.journal) if CONF.agent.report_others else None
         self._reporter = HostReporter(host, options, others)
+        seconds = CONF.agent.trim_interval
+        self._trims = TrimTimer(host, seconds) if seconds else None
         self._workers = WorkerPool(self._reconciler.reconcile, CONF.agent.threads)
         self._server = agent_transport.get_host_server(
             Endpoint(self._workers.reconcile_now, self.report_soon), host.identity.name
@@ -119,6 +122,8 @@ class Agent:
     def start(self) -> None:
         """Start to report; after the first report that a manager accepts, serve RPC."""
         self._guard.start()
+        if self._trims is not None:
+            self._trims.start()
         self._thread.start()
 
     def stop(self) -> bool:
@@ -127,6 +132,8 @@ class Agent:
         self._stopping.set()
         self._must_report.set()
         self._guard.stop()
+        if self._trims is not None:
+            self._trims.stop()
         closing = threading.Thread(target=self._close, daemon=True)
         closing.start()
         finished = self._workers.stop(SHUTDOWN_TIMEOUT)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from attachd import exception
-from attachd.agent import strays
+from attachd.agent import device_links, strays
 from attachd.agent.connectors.base import Device, Options
 from attachd.agent.connectors.brick import BrickConnector
 from attachd.agent.connectors.qemu import loop_devices, state_dir, volume_device
@@ -53,6 +53,9 @@ def remove(journal: Journal, device: ExportedDevice, *, force: bool = False) -> 
     if missing := commands.list_missing(dict(_NEEDED.get(device.kind, {}))):
         raise exception.HostError(reason=f"{device.target} needs {', '.join(missing)}.")
     _disconnect(journal, device, force=force)
+    if device.volume_id is not None:
+        for path in device.devices:
+            device_links.remove(device.volume_id, path)
 
 
 def _disconnect(journal: Journal, device: ExportedDevice, *, force: bool) -> None:

@@ -56,6 +56,12 @@ def do_local_grow(client: Any, args: argparse.Namespace) -> None:
     shell_utils.print_dict(local.grow(cloud(client), args))
 
 
+@_takes(options.TRIM)
+def do_local_trim(client: Any, args: argparse.Namespace) -> None:
+    """Frees the blocks that the file system of a volume of this host does not use."""
+    shell_utils.print_dict(local.trim(cloud(client), args))
+
+
 @_takes(options.DETACH)
 def do_local_detach(client: Any, args: argparse.Namespace) -> None:
     """Detaches a volume from this host."""

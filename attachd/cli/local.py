@@ -54,6 +54,7 @@ _WATCH_INTERVAL: Final = 2.0
 """Seconds between two checks of local-list --watch."""
 DETAILS: Final = {
     "Owner": "owner",
+    "Link": "link",
     "Size": "size_bytes",
     "File System": "filesystem",
     "File System Size": "filesystem_bytes",
@@ -101,6 +102,15 @@ def grow(cloud: connection.Connection, parsed: argparse.Namespace) -> dict[str, 
                 parsed.volume, attachment_id=parsed.attachment_id, grow_fs=parsed.grow_fs
             )
         )
+
+
+def trim(cloud: connection.Connection, parsed: argparse.Namespace) -> dict[str, Any]:
+    """Free the blocks that the file system of a volume does not use.
+
+    :param parsed: options of options.TRIM
+    """
+    with Progress(sys.stderr) as progress:
+        return {"trimmed_bytes": client(cloud, parsed, progress).trim(parsed.volume)}
 
 
 def detach(cloud: connection.Connection, parsed: argparse.Namespace) -> None:
@@ -258,6 +268,20 @@ class LocalGrow(ShowOne):
     def take_action(self, parsed_args: argparse.Namespace) -> formatting.Shown:
         """Let it grow."""
         return formatting.shown(grow(self.connection, parsed_args))
+
+
+class LocalTrim(ShowOne):
+    """Free the blocks that the file system of a volume of this host does not use.
+
+    It takes root. The file system has to be mounted for writing, and the storage has to free what
+    is discarded.
+    """
+
+    arguments = options.TRIM
+
+    def take_action(self, parsed_args: argparse.Namespace) -> formatting.Shown:
+        """Free them, and show how many bytes were discarded."""
+        return formatting.shown(trim(self.connection, parsed_args))
 
 
 class LocalList(Lister):

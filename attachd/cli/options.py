@@ -238,6 +238,7 @@ GROW = (
     ),
     *HOST,
 )
+TRIM = (VOLUME, *HOST)
 GET_CONNECTOR = (*CONNECTOR, *HOST)
 RESTORE = (
     Option(

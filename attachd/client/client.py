@@ -13,10 +13,11 @@ from typing import Any, Final, Literal, NoReturn
 from openstack import connection as sdk
 
 from attachd import exception
+from attachd.agent import device_links
 from attachd.agent.connectors.base import ConnectorProperties, Options
 from attachd.agent.host import Host
 from attachd.agent.journal import Entry, Owner, Step
-from attachd.agent.mount import mount_rules
+from attachd.agent.mount import mount_rules, trim
 from attachd.agent.mount.mount_rules import MountRules
 from attachd.agent.restore import Finding, GetConnection, Verdict, check_host, restore_host
 from attachd.client.attach import Attacher, AttachRequest, current_info, mode_of
@@ -53,6 +54,7 @@ class LocalAttachment:
     :ivar filesystem: its type; None: none whose size is known
     :ivar filesystem_bytes: its size, as it was read last
     :ivar growth: how the file system is smaller than the device, and why; None: it is not
+    :ivar link: the stable name of the device; None: a plain file has none
     """
 
     name: str | None
@@ -70,6 +72,7 @@ class LocalAttachment:
     filesystem: str | None = None
     filesystem_bytes: int | None = None
     growth: str | None = None
+    link: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +102,7 @@ class Attached:
     :ivar size_bytes: of the device
     :ivar filesystem: its type; None: none whose size is known
     :ivar filesystem_bytes: its size; None: not known
+    :ivar link: the stable name of the device; None: a plain file has none
     """
 
     volume_id: str
@@ -110,6 +114,7 @@ class Attached:
     size_bytes: int | None = None
     filesystem: str | None = None
     filesystem_bytes: int | None = None
+    link: str | None = None
 
 
 class Client:
@@ -229,6 +234,31 @@ class Client:
             steps = VolumeGrowth(self.host, service, self._report_progress)
             return _shown(steps.grow(entry, service.find(found.id), grow_fs=grow_fs))
 
+    def trim(self, volume: str) -> int:
+        """Free the blocks that the mounted file system of an attached volume does not use.
+
+        Also of a volume that the agent has attached.
+
+        :param volume: name or id
+        :returns: bytes that the file system has discarded
+        :raises LocalConflict: it is not attached to this host
+        :raises HostError: it is not mounted for writing, or its storage frees no blocks
+        """
+        self.host.check(tools=tuple(trim.TOOLS))
+        found = AttachmentSelector(self.host, Service(self.connection)).volume(volume)
+        journal = self.host.journal
+        with journal.volume_lock(found.id):
+            entries = [item for item in journal.list_for_volume(found.id) if self._is_there(item)]
+            # One that only reads has a device of its own.
+            entry = min(entries, key=lambda item: item.mode == "ro", default=None)
+            if entry is None or entry.device is None:
+                raise _not_attached(found.id)
+            locks = [lock for lock in [journal.held_lock()] if lock is not None]
+            return sum(trim.trim(part, locks) for part in trim.list_ranges(entry.device.path))
+
+    def _is_there(self, entry: Entry) -> bool:
+        return entry.step is Step.ATTACHED and self.host.is_present(entry)
+
     def _attached_entry(self, volume_id: str, attachment_id: str | None) -> Entry:
         """Return the entry of an attached volume; raises LocalConflict."""
         entries = [
@@ -248,12 +278,9 @@ class Client:
                     reason=f"The agent of this host has attached volume {volume_id}, and lets it "
                     "grow; [agent] grow_filesystems decides on its file system."
                 )
-            if entry.step is Step.ATTACHED and self.host.is_present(entry):
+            if self._is_there(entry):
                 return entry
-        raise exception.LocalConflict(
-            reason=f"Volume {volume_id} is not attached to this host, or its device is missing. "
-            "Attach it: attachd local-attach, or local-restore after a restart."
-        )
+        raise _not_attached(volume_id)
 
     def attached(self) -> list[LocalAttachment]:
         """Return the attachments on this host, with their status in the service.
@@ -307,6 +334,13 @@ class Client:
         return Detacher(self.host, service, self._report_progress)
 
 
+def _not_attached(volume_id: str) -> exception.LocalConflict:
+    return exception.LocalConflict(
+        reason=f"Volume {volume_id} is not attached to this host, or its device is missing. "
+        "Attach it: attachd local-attach, or local-restore after a restart."
+    )
+
+
 def _shown(entry: Entry) -> Attached:
     assert entry.attachment_id is not None
     assert entry.device is not None
@@ -318,6 +352,7 @@ def _shown(entry: Entry) -> Attached:
         mountpoint=entry.mountpoint,
         mode=mode_of(entry),
         **_sizes(entry),
+        link=device_links.find(entry.volume_id, entry.device.path),
     )
 
 
@@ -368,11 +403,12 @@ def _to_local(entry: Entry, *, present: bool, status: str) -> LocalAttachment:
     if not present and entry.step is Step.ATTACHED and error is None and status != GONE:
         error = "The device is missing. Attach it again: attachd local-restore"
     sizes = _sizes(entry) if entry.device and present else {}
+    path = entry.device.path if entry.device and present else None
     return LocalAttachment(
         name=entry.volume_name or None,
         volume_id=entry.volume_id,
         attachment_id=entry.attachment_id,
-        path=entry.device.path if entry.device and present else None,
+        path=path,
         mountpoint=entry.mountpoint,
         mode=mode_of(entry),
         owner=entry.owner.value,
@@ -382,6 +418,7 @@ def _to_local(entry: Entry, *, present: bool, status: str) -> LocalAttachment:
         error=error,
         **sizes,
         growth=_growth_of(entry, sizes.get("size_bytes")),
+        link=path and device_links.find(entry.volume_id, path),
     )
 
 

@@ -89,6 +89,15 @@ OPTIONS = [
         "another host has the volume too. Others are reported in the condition of the attachment.",
     ),
     cfg.IntOpt(
+        "trim_interval",
+        default=0,
+        min=0,
+        help="Seconds after which the agent frees again the blocks that file systems on its "
+        "volumes do not use, as fstrim does, where they are mounted for writing and their storage "
+        "takes discarded blocks: 604800 is a week. 0: it does not, such as where fstrim.timer of "
+        "the distribution does.",
+    ),
+    cfg.IntOpt(
         "report_interval",
         default=10,
         min=1,

@@ -103,7 +103,7 @@ def grow(device: str, locks: Collection[int] = ()) -> FilesystemState:
         raise exception.HostError(
             reason="it can grow only while it is mounted. Mount it, then repeat the command."
         )
-    if mount.read_only or block_device.is_read_only(_node(device, mount)):
+    if mount.read_only or block_device.is_read_only(find_node(device, mount)):
         raise exception.HostError(
             reason=f"{device} is read-only on this host. A host that may write lets it grow."
         )
@@ -123,7 +123,7 @@ def _run(
     device: str, mount: Mount | None, device_size: int, size: int, locks: Collection[int]
 ) -> FilesystemState:
     """Run the program that reads a size, and lets a file system grow to a size that is not 0."""
-    node = _node(device, mount)
+    node = find_node(device, mount)
     where = ("", "0", "") if mount is None else (
         mount.mountpoint, f"{mount.mount_id}", mount.fs_type
     )  # fmt: skip
@@ -147,15 +147,15 @@ def _refresh(device: str, mount: Mount) -> None:
     if not Path(device).is_file():
         return
     try:
-        loops.set_capacity(_node(device, mount))
+        loops.set_capacity(find_node(device, mount))
     except OSError as error:
         raise exception.HostError(
             reason=f"the size of {mount.source} cannot be changed: {error.strerror}."
         ) from error
 
 
-def _node(device: str, mount: Mount | None) -> str:
-    """Return the block device: of a plain file, that which is mounted."""
+def find_node(device: str, mount: Mount | None) -> str:
+    """Return the block device of a device: of a plain file, that which is mounted."""
     return mount.source if mount is not None and Path(device).is_file() else device
 
 

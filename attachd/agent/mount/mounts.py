@@ -21,6 +21,7 @@ TOOLS = ("blkid", "mount", "umount")
 
 PACKAGES = {
     "blkid": "util-linux",
+    "fstrim": "util-linux",
     "mkfs.btrfs": "btrfs-progs",
     "mkfs.exfat": "exfatprogs",
     "mkfs.ext2": "e2fsprogs",

@@ -367,7 +367,7 @@ class ExtensionTest(testtools.TestCase):
         install += ["--no-build-isolation", "--target", str(site), str(source)]
         processes.check_output(install)
         theirs = {"local-attach", "local-detach", "get-connector"}
-        ours = {"local-grow", "local-list", "local-restore"}
+        ours = {"local-grow", "local-list", "local-restore", "local-trim"}
         self.assertEqual(theirs | ours, self.commands(only_ours(self, site)))
         renamed = {f"attachd-{their}" for their in theirs}
         self.assertEqual(theirs | ours | renamed, self.commands(f"{site}"))

@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Blocks that a host discards are freed where the volume is."""
 
+import json
+import os
 from pathlib import Path
 import struct
+import subprocess
 
-from attachd.tests.fixtures import initiators, scsi
+from attachd.agent.mount import mounts
+from attachd.tests.fixtures import initiators, processes, requirements, scsi
+from attachd.tests.functional.host_cli_case import HostCliCase
 from attachd.tests.functional.test_access_modes import IscsiCase
+from attachd.tests.functional.test_agents import AgentCase
 from attachd.tests.selection import full_only
+from attachd.tests.wait import wait_until
 
 MIB = 2**20
 
@@ -71,3 +78,89 @@ class TgtTest(IscsiCase):
         session.write(0, b"8" * 512)
         self.assertEqual(b"8" * 512, session.read(0))
         self.assertEqual(b"7" * MIB, self.b.read(info_other, 0, MIB))
+
+
+def fill_and_remove(mountpoint):
+    """Let a file system write 64 MiB, and then not need it."""
+    file = Path(mountpoint) / "file"
+    with file.open("wb") as output:
+        output.write(os.urandom(64 * MIB))
+        os.fsync(output.fileno())
+    file.unlink()
+    os.sync()
+
+
+@full_only("hosts")
+class LocalTrimTest(HostCliCase):
+    """The command of a host, with volumes that are loop devices over files."""
+
+    def setUp(self):
+        super().setUp()
+        for tool in ("mkfs.xfs", "mkfs.ext4", "fstrim"):
+            requirements.require_tool(self, tool)
+        self.mountpoint = self.folder / "mnt"
+
+    def occupied(self, volume):
+        (file,) = (self.folder / "state").rglob(f"volumes/{volume}")
+        return file.stat().st_blocks * 512
+
+    def trim(self, name, code=0):
+        said = self.local("trim", name, "-f", "json", code=code)
+        return said if code else json.loads(said)["trimmed_bytes"]
+
+    def test_unused_blocks_are_freed_on_request(self):
+        for kind in ("xfs", "ext4"):
+            volume = self.volume(kind)
+            mount = ("--mountpoint", f"{self.mountpoint}", "--mkfs", kind, "--assume-empty")
+            self.local("attach", kind, *mount)
+            (attachment,) = self.storage.get(
+                f"/attachments/detail?volume_id={volume}", microversion="3.44"
+            ).json()["attachments"]
+            self.assertIs(True, attachment["connection_info"]["discard"])
+            fill_and_remove(self.mountpoint)
+            before = self.occupied(volume)
+            self.assertGreaterEqual(self.trim(kind), 64 * MIB)
+            self.assertLessEqual(self.occupied(volume), before - 60 * MIB)
+            self.local("detach", kind)
+
+    def test_what_cannot_be_trimmed_says_why(self):
+        self.volume()
+        self.assertIn("is not attached to this host", self.trim("data", code=1))
+        self.local("attach", "data")
+        self.assertIn("is not mounted", self.trim("data", code=1))
+        self.local("detach", "data")
+        mount = ("--mountpoint", f"{self.mountpoint}")
+        self.local("attach", "data", *mount, "--mkfs", "xfs", "--assume-empty")
+        self.local("detach", "data")
+        self.local("attach", "data", *mount, "--mode", "ro")
+        self.assertIn("is mounted read-only at", self.trim("data", code=1))
+
+
+@full_only("agents")
+class AgentTrimTest(AgentCase):
+    """A file system over iSCSI with QEMU's initiator: discards pass to the file of tgtd."""
+
+    def setUp(self):
+        super().setUp()
+        requirements.require_root(self)
+        for tool in ("mkfs.xfs", "fstrim"):
+            requirements.require_tool(self, tool)
+
+    def occupied(self):
+        return self.backing_file().stat().st_blocks * 512
+
+    def test_agent_trims_what_is_mounted(self):
+        self.host.start()
+        attachment = self.attach()
+        device, mountpoint = f"{self.host.device(attachment)}", f"{self.host.top / 'mnt'}"
+        processes.check_output(("mkfs.xfs", "-q", device))
+        self.addCleanup(subprocess.run, ["umount", mountpoint], check=False, capture_output=True)
+        mounts.mount(device, mountpoint, mode="rw")
+        fill_and_remove(mountpoint)
+        before = self.occupied()
+        self.host.agents[-1].kill()
+        self.host.set("trim_interval = 3600")
+        self.host.start()
+        wait_until(lambda: self.occupied() <= before - 60 * MIB, self.occupied)
+        mounts.unmount(mountpoint)
+        self.detach(attachment)
