@@ -312,6 +312,21 @@ class AttachmentInUse(Conflict):
     """A server of Compute uses the volume: detach it there."""
 
 
+class DevicePresent(Conflict):
+    """The host still has the device of an attachment that no agent connects: disconnect it there.
+
+    A server may use it.
+    """
+
+    msg_fmt = (
+        "Host %(host)s still has volume %(volume_id)s as %(device)s, so attachment "
+        "%(attachment_id)s is not deleted. Disconnect it on that host, as Compute does when it "
+        "detaches the volume, and repeat the request. If the host cannot do that, an "
+        "administrator fences it: attachd host fence %(host)s; or deletes the attachment by "
+        "DELETE /attachments/%(attachment_id)s?force=true in attachd 1.0."
+    )
+
+
 class PreconditionFailed(AttachdError):
     """Another caller was faster: read again, then decide again."""
 

@@ -4,7 +4,8 @@
 Used by every call that deletes attachments.  The row records that the device is to go, the agent
 is asked to reconcile, and the backend revokes access only when the agent has proved that the
 device is gone.  An attachment that no agent has taken up is disconnected at once, as long as it
-stays so.
+stays so.  One of Compute is disconnected when its host has no device any more, as far as an agent
+there reports it.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from oslo_log import log
 
 from attachd import exception
 from attachd.api import detach_guard
-from attachd.api.agents import presence, reconcile
+from attachd.api.agents import device_check, presence, reconcile
 from attachd.api.attachments import lifecycle
 from attachd.api.endpoint import AsyncPreference
 from attachd.context import RequestContext
@@ -48,8 +49,10 @@ def disconnect(
     :raises DeviceBusy: the host keeps the device, which is in use; the attachment is attached
     :raises AgentError: the host failed, with its reason; the attachment is detaching
     :raises AgentTimeout: no result in time; the work may go on
+    :raises DevicePresent: the host has a device that no agent connected; nothing was changed
     """
     if attachment.agent is None:
+        device_check.check_attachment(ctx, attachment)
         return lifecycle.disconnect(ctx, attachment, allowed_states)
     try:
         return _retry_on_transition(
@@ -68,8 +71,10 @@ def disconnect_async(
     """Do as lifecycle.disconnect_async(), after the host has released the device.
 
     :raises AgentUnavailable: the agent cannot be asked; nothing was changed
+    :raises DevicePresent: as :func:`disconnect`
     """
     if attachment.agent is None:
+        device_check.check_attachment(ctx, attachment)
         return lifecycle.disconnect_async(ctx, attachment, allowed_states, async_response)
 
     def disconnect(current: Attachment) -> lifecycle.AttachmentBody:

@@ -13,6 +13,7 @@ from typing import Any, TypedDict
 import webob
 
 from attachd import exception
+from attachd.api.agents import device_check
 from attachd.api.attachments import lifecycle
 from attachd.api.attachments.policy import CONNECTION_INFO_AGAIN
 from attachd.api.attachments.view import SecretVisibility
@@ -101,6 +102,9 @@ def detach(ctx: RequestContext, volume_id: str, body: Body | None, request: webo
     holders = VolumeHolders.checked(ctx, request, volume.id, attachment_id)
     chosen = _select_attachment(ctx, volume.id, holders, attachment_id)
     if chosen is not None:
+        if chosen["host"] is None:
+            own = [row for row in holders.connections if row["parent_id"] == chosen["id"]]
+            device_check.check_connections(ctx, own)
         release.remove(ctx, request, volume, holders, chosen)
     elif attachment_id is None:
         release.release_callers(ctx, volume, holders)
@@ -203,6 +207,7 @@ def terminate_connection(
         )
     # Without connections the call is late or repeated: a hold may be another caller's by now.
     if holders.connections:
+        device_check.check_connections(ctx, holders.connections)
         # A named host is disconnected even if an attachment uses the connection by then.
         ids = None if connector else [row["id"] for row in holders.attachments]
         manager_api.terminate_connections(ctx, volume, connector, ids)

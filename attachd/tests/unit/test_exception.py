@@ -57,6 +57,7 @@ CODES = {
     "VersionNotFound": 404,
     "NotAcceptable": 406,
     "Conflict": 409,
+    "DevicePresent": 409,
     "InitiatorTaken": 409,
     "InvalidTransition": 409,
     "ConnectorConflict": 409,
