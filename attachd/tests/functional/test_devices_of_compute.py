@@ -124,10 +124,10 @@ class DeletionTest(Case):
         self.enterContext(mock.patch.object(device_check, "TIMEOUT", 0.5))
         self.agent.is_silent = True
         self.addCleanup(self.agent.resume)
-        begun = time.monotonic()
+        started = time.monotonic()
         with self.assertLogs("attachd.api.agents.device_check", "WARNING"):
             self.delete(attachment)
-        self.assertLess(time.monotonic() - begun, 20)
+        self.assertLess(time.monotonic() - started, 20)
         self.assert_deleted(attachment)
 
     def test_agent_that_counts_as_down_is_not_asked(self):
