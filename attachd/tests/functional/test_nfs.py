@@ -24,6 +24,7 @@ from attachd.tests.fixtures import (
     initiators,
     lifetime,
     nfs_server,
+    printed_connections,
     processes,
     requirements,
     systemd_units,
@@ -233,6 +234,19 @@ class NfsTest(testtools.TestCase):
         connector, _export, info, device = self.connected("second")
         self.assertEqual(data, read_at(device.path, 7 * MIB + 512, len(data)))
         connector.disconnect(info, OPTIONS, device)
+
+    def test_printed_connections_reach_the_data(self):
+        export = base.Export(f"{uuid.uuid4()}", {"host": "a"})
+        data = self.driver.grant(self.volume, export)["data"]
+        info = {**data, "driver_volume_type": "nfs", "attachment_id": export.attachment_id}
+        write_at(self.server.folder / "volumes" / self.volume.id, MIB, b"\7" * 4096)
+        read_ok = "read 4096/4096"
+        url = printed_connections.printed(info, "url")
+        self.assertIn(read_ok, printed_connections.read("-f", "raw", url))
+        image = printed_connections.printed(info, "qemu")
+        self.assertIn(read_ok, printed_connections.read(f"json:{image}"))
+        self.driver.revoke(self.volume, export, [])
+        self.assertNotIn(read_ok, printed_connections.read("-f", "raw", url))
 
     def test_connected_device_does_not_grow_and_the_next_one_has(self):
         connector, export, info, device = self.connected("host")

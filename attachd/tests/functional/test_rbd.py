@@ -3,6 +3,7 @@
 
 import os
 from pathlib import Path
+import re
 import signal
 import threading
 
@@ -13,7 +14,7 @@ from attachd import exception
 from attachd.agent.host import make_connector
 from attachd.ceph import bindings
 from attachd.drivers import base
-from attachd.tests.fixtures import ceph, initiators, requirements
+from attachd.tests.fixtures import ceph, initiators, printed_connections, requirements
 from attachd.tests.fixtures.user_space_devices import (
     OPTIONS,
     assert_confined,
@@ -96,6 +97,34 @@ class OpenImageTest(RbdCase):
         entries = self.cluster.command("osd blocklist ls")
         (until,) = (entry["until"] for entry in entries if entry["addr"] == address)
         return (timeutils.parse_isotime(until) - timeutils.utcnow(with_timezone=True)).days
+
+    def test_printed_connections_reach_the_data_with_the_key_alone(self):
+        host, volume = self.useFixture(initiators.RbdHost(self, "a")), self.volume()
+        export, info = self.granted(volume)
+        host.write(info, 2**20, b"\7" * 4096)
+        key = re.search(r"key = (\S+)", info["data"]["keyring"])[1]
+        shown = {**info["data"], "driver_volume_type": "rbd"}
+        shown["attachment_id"] = export.attachment_id
+        url, image = (printed_connections.printed(shown, form) for form in ("url", "qemu"))
+        self.assertNotIn(key, url + image)
+        read_ok = "read 4096/4096"
+        with_key = url.replace("SECRET", key)
+        self.assertIn(read_ok, printed_connections.read("-f", "raw", with_key))
+        self.assertNotIn(read_ok, printed_connections.read("-f", "raw", url))
+        secret = ("--object", f"secret,id=secret,data={key},format=base64")
+        self.assertIn(read_ok, printed_connections.read(*secret, f"json:{image}"))
+
+    def test_discarded_objects_are_removed(self):
+        host, volume = self.useFixture(initiators.RbdHost(self, "a")), self.volume()
+        _export, info = self.granted(volume)
+        host.write(info, 0, BLOCK * 3072)
+        self.assertEqual(3, len(self.read_objects(info)))
+        host.discard(info, 4 * 2**20, 8 * 2**20)
+        self.assertEqual(1, len(self.read_objects(info)))
+        _reader, shown = self.granted(volume, "ro")
+        liar = {**shown, "data": {**shown["data"], "access_mode": "rw"}}
+        self.assertRaises(initiators.Refused, host.discard, liar, 0, 4 * 2**20)
+        self.assertEqual(1, len(self.read_objects(info)))
 
     def test_write_of_reader_is_refused_by_cluster(self):
         volume = self.volume()
