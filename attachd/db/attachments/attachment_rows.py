@@ -241,12 +241,13 @@ def volume_changes(
 ) -> dict[str, Any]:
     """Return the other changes of the volume at a transition of an attachment."""
     changed: dict[str, Any] = {}
+    is_visible = current["kind"] in states.VISIBLE_KINDS
     if event is Event.COMPLETE:
         changed["pending_detaches"] = 0
-    elif event in _DETACHING and source in _COUNTED:
+    elif event in _DETACHING and source in _COUNTED and is_visible:
         # os-begin_detaching was called for one of them; one is detached now.
         changed["pending_detaches"] = max(volume["pending_detaches"] - 1, 0)
-    elif event is Event.REVOKED and current["kind"] in states.VISIBLE_KINDS:
+    elif event is Event.REVOKED and is_visible:
         changed["state"] = states.state_after_detach(VolumeState(volume["state"])).value
         if ATTACHED_MODE in volume["admin_metadata"]:
             changed["admin_metadata"] = without_attached_mode(volume["admin_metadata"])

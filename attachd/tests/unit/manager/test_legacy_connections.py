@@ -282,6 +282,21 @@ class TerminateTest(Case):
         self.assertEqual("available", self.status())
         self.assertEqual(set(), self.driver.granted())
 
+    def test_repeated_terminate_of_a_volume_that_is_detached_keeps_its_status(self):
+        self.initialize()
+        attachment_id = self.attach()
+        legacy.begin_detaching(self.volume_id)
+        with (
+            self.driver.failing("revoke"),
+            self.assertRaises(exception.TerminateConnectionFailed),
+        ):
+            self.terminate(CONNECTOR, attachment_id)
+        self.terminate(CONNECTOR, attachment_id)
+        self.assertEqual([("legacy", "attached")], self.held())
+        self.assertEqual("detaching", self.status())
+        self.detach(attachment_id)
+        self.assertEqual("available", self.status())
+
 
 class DetachTest(Case):
     """detach.detach() of attachments that the older calls have made."""
