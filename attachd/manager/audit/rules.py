@@ -32,6 +32,8 @@ class Kind(enum.StrEnum):
     ORPHAN_ACCOUNT = "orphan-account"
     MISSING_DEVICE = "missing-device"
     ORPHAN_DEVICE = "orphan-device"
+    UNUSED_ATTACHMENT = "unused-attachment"
+    STRAY_DEVICE = "stray-device"
     SERVER_GONE = "server-gone"
     UNLISTED_ATTACHMENT = "unlisted-attachment"
     UNKNOWN_ATTACHMENT = "unknown-attachment"
@@ -142,6 +144,22 @@ MEANINGS: Mapping[Kind, Meaning] = MappingProxyType(
             "None: the agent tries with each report. Find out which process uses the device.",
             safe=False,
             kept="only the agent of the host can remove the device.",
+        ),
+        Kind.UNUSED_ATTACHMENT: Meaning(
+            "The server is stopped since its host was started, or Compute has failed between two "
+            "steps.",
+            "None if the server is stopped. Else let Compute connect it again: openstack server "
+            "reboot --hard; or delete the attachment if no server needs it.",
+            safe=False,
+            kept="only Compute, or the caller who attached the volume, can connect it.",
+        ),
+        Kind.STRAY_DEVICE: Meaning(
+            "The attachment was deleted while its host had the device: by force, by a fence, or "
+            "while the agent did not answer.",
+            "Run attachd host-strays on that host: it names what uses the device, and with "
+            "--clean removes it.",
+            safe=False,
+            kept="only the host can remove the device.",
         ),
         Kind.SERVER_GONE: Meaning(
             "Compute deleted the server while attachd did not answer, or the attachment was not "
