@@ -322,7 +322,7 @@ class DevicePresent(Conflict):
         "Host %(host)s still has volume %(volume_id)s as %(device)s, so attachment "
         "%(attachment_id)s is not deleted. Disconnect it on that host, as Compute does when it "
         "detaches the volume, and repeat the request. If the host cannot do that, an "
-        "administrator fences it: attachd host fence %(host)s; or deletes the attachment by "
+        "administrator fences it: openstack volume host fence %(host)s; or deletes it by "
         "DELETE /attachments/%(attachment_id)s?force=true in attachd 1.0."
     )
 

@@ -109,6 +109,8 @@ def shows_all(row: AgentRow, volume_id: str) -> bool:
 @retried
 def has_known_volume(volume_ids: Collection[str]) -> bool:
     """Return whether one of some volumes is one of this service."""
+    if not volume_ids:
+        return False
     statement = sa.select(_VOLUMES.c.id).where(_VOLUMES.c.id.in_(volume_ids)).limit(1)
     with session.reader() as connection:
         return connection.execute(statement).first() is not None

@@ -19,7 +19,7 @@ from attachd import exception, notifications
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import host_fences
-from attachd.db.agents import agent_store, agent_transitions, machines
+from attachd.db.agents import agent_store, agent_transitions, machines, observed_devices
 from attachd.db.host_fences import Lift
 from attachd.db.row_types import MachineRow
 from attachd.manager.agents import desired_state, report_schema
@@ -323,6 +323,8 @@ def _check_or_register(host: str, key: str, report: agent_manager_api.Report) ->
 def _lift_fence(machine: MachineRow, report: agent_manager_api.Report) -> None:
     """Lift a fence that ends by itself, if its host was started again and has no device left.
 
+    That Compute has none there either is not proved by a report; that it has one is believed.
+
     It is that of the agent's own host, by its exact name: the boot id in it is of this agent.
 
     :param machine: the row of the agent, as of machines.read()
@@ -335,9 +337,19 @@ def _lift_fence(machine: MachineRow, report: agent_manager_api.Report) -> None:
         return
     if fence["boot_id"] in {None, boot_id} or machines.get_wait(machine):
         return
+    if _has_other_device(report):
+        return
     if host_fences.lift(host, generation=fence["generation"]):
         LOG.warning("Host %s: fence lifted: it was started again and has no device", host)
         notifications.host("unfence", host, notifications.HostStep.from_fence(fence))
+
+
+def _has_other_device(report: agent_manager_api.Report) -> bool:
+    """Return whether a host has a device of this service that its agent has not made."""
+    devices = report["observed"]["devices"] if report["observed"] else ()
+    return observed_devices.has_known_volume(
+        {device["volume_id"] for device in devices if device["path"]}
+    )
 
 
 def _check_not_fenced(host: str, report: agent_manager_api.Report) -> None:

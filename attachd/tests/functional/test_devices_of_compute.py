@@ -56,7 +56,7 @@ class Case(ComputeCase):
 
     def assert_refused(self, attachment, answer):
         self.assertEqual("attachd.device_present", self.reason(answer))
-        for part in (HOST, "/dev/sdb", "force=true", "attachd host fence"):
+        for part in (HOST, "/dev/sdb", "force=true", "volume host fence"):
             self.assertIn(part, answer.fault)
         self.assertEqual("attached", db_rows.get_attachment(attachment)["state"])
         self.assertIn(attachment, self.driver.granted())

@@ -375,9 +375,9 @@ class AgentTest(HostAttachCase):
         self.assertEqual(200, answer.status, answer.raw)
         return answer.body["fence"]["host"]["lift"]
 
-    def report(self, boot_id, devices=(), error=None, host=HOST):
+    def report(self, boot_id, devices=(), error=None, host=HOST, **more):
         said = {"connector": None, "devices": list(devices), "error": error, "boot_id": boot_id}
-        fake_agent.report(host, **said)
+        fake_agent.report(host, **said, **more)
         return host == HOST and host_fences.find(host)["fenced_at"] is None
 
     def test_new_start_keeps_fence_of_administrator(self):
@@ -406,6 +406,18 @@ class AgentTest(HostAttachCase):
         self.assertFalse(self.report("second"))
         self.make_former_start_silent()
         self.assertTrue(self.report("second"))
+
+    def test_device_of_compute_keeps_the_fence_of_its_host(self):
+        fake_agent.report_agent(HOST, boot_id="first")
+        self.fence(lift="auto")
+        self.report("second")
+        self.make_former_start_silent()
+        found = {"attachment_id": None, "target": "t", "path": "/dev/sdb", "size_bytes": 1}
+        known, unknown = db_rows.add_volume()["id"], "of another service"
+        observed = {"devices": [{**found, "volume_id": known}], "asked": []}
+        self.assertFalse(self.report("second", observed=observed))
+        observed = {"devices": [{**found, "volume_id": unknown}], "asked": []}
+        self.assertTrue(self.report("second", observed=observed))
 
     def make_former_start_silent(self, host=HOST):
         long_ago = models.now() - datetime.timedelta(seconds=CONF.agent.down_time)
