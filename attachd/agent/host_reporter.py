@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The reports of an agent: the connector properties of its host, and its devices."""
 
+import contextlib
 import dataclasses
 import math
 import threading
@@ -26,6 +27,7 @@ from attachd.rpc.agent_manager_api import (
 from attachd.service import version
 
 _MAX_TYPE = 32
+_ATTEMPTS = 3
 
 CONNECTOR_TTL = 60.0
 """Seconds that connector properties are cached: to find them takes several commands."""
@@ -120,13 +122,20 @@ class HostReporter:
         return report
 
     def _observe(self) -> Observed | None:
-        """Return what others have made; raises HostError if the journal cannot be read."""
-        if self._others is None:
-            return None
+        """Return what others have made; None: it cannot be told at present.
+
+        :raises HostError: the journal cannot be read
+        """
         asked = [*self._asked]  # Before the host is read.
-        devices = self._others.find()
-        # A part of them would look as if the others were gone.
-        return {"devices": devices, "asked": asked} if len(devices) <= MAX_OBSERVED else None
+        for _ in range(_ATTEMPTS if self._others else 0):
+            assert self._others is not None
+            # Others connect and disconnect meanwhile: files of the kernel vanish while read.
+            with contextlib.suppress(OSError, ValueError):
+                devices = self._others.find()
+                # A part of them would look as if the others were gone.
+                is_all = len(devices) <= MAX_OBSERVED
+                return {"devices": devices, "asked": asked} if is_all else None
+        return None
 
     def _current_connector(self) -> ConnectorProperties:
         if self._connector is None or monotonic() - self._connector_read_at > CONNECTOR_TTL:

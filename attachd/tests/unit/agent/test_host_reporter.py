@@ -176,6 +176,14 @@ class OthersTest(fake_host.FakeHostCase):
         self.reporter.note_request("a" * 32)
         self.assertEqual([], self.reporter.report(0.01)["observed"]["asked"])
 
+    def test_files_that_vanish_while_they_are_read_do_not_fail_the_report(self):
+        gone = FileNotFoundError("/sys/class/nvme/nvme0")
+        self.others.find.side_effect = [gone, ValueError("size"), []]
+        self.assertEqual([], self.reporter.report()["observed"]["devices"])
+        self.others.find.side_effect = gone
+        said = self.reporter.report()
+        self.assertEqual((None, None), (said["observed"], said["error"]))
+
     def test_too_many_devices_are_not_reported(self):
         self.others.find.return_value = [{}] * (MAX_OBSERVED + 1)
         self.assertIsNone(self.reporter.report()["observed"])
