@@ -9,6 +9,7 @@ import uuid
 import testscenarios
 
 from attachd import exception
+from attachd.agent.strays import AnyNames
 from attachd.drivers import base
 from attachd.tests.contract import backends
 from attachd.tests.contract.driving import DriverCase
@@ -70,6 +71,15 @@ class ConnectionKeyTest(DriverCase):
 
     def test_shared_targets_is_true_false_or_none(self):
         self.assertIn(self.driver.SHARED_TARGETS, (True, False, None))
+
+    def test_agents_recognize_the_targets_of_kernel_devices(self):
+        if not self.driver.KERNEL_DEVICES:
+            self.skipTest(f"{self.driver.name} does not declare KERNEL_DEVICES")
+        names, volume = AnyNames(), self.volume()
+        for mode in ("rw", "ro"):
+            data = self.granted(volume, self.export("a", mode))["data"]
+            target = data.get("target_iqn") or data.get("target_nqn")
+            self.assertEqual(volume.id, names.volume_id(target), target)
 
     def test_revoke_keeps_exports_that_share_the_connection(self):
         host, volume, secret = self.host(), self.volume(), secrets.token_hex(16)
