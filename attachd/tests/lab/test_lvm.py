@@ -135,9 +135,10 @@ class Case(testtools.TestCase):
         self.node.remove_all()
         self.assertEqual([], self.node.call("list_exports"))
 
-    def attach(self, volume, guest, *options, mode="rw"):
+    def attach(self, volume, guest, *options, mode="rw", **fields):
         """Grant a volume to a host, and connect it there, with options of "brick"."""
-        export = base.Export(f"{uuid.uuid4()}", guest.connector, mode, secrets.token_hex(16))
+        secret = secrets.token_hex(16)
+        export = base.Export(f"{uuid.uuid4()}", guest.connector, mode, secret, **fields)
         info = self.node.call("grant", volume, export)
         self.assertEqual(info, self.node.call("grant", volume, export))
         guest.attach(info, *options)
@@ -179,6 +180,24 @@ class Case(testtools.TestCase):
         self.assertEqual(data, self.a.read(4 * MIB, MIB))
         self.detach(volume, self.a)
         self.assertEqual([], self.node.exports(volume))
+
+    def check_discarded_blocks_are_freed(self):
+        volume = self.node.create()
+        self.attach(volume, self.a)
+        self.assertIs(True, self.infos[self.a.name]["data"]["discard"])
+        self.a.run(f"dd if=/dev/urandom of={self.a.path} bs=1M count=64 oflag=direct status=none")
+        self.assertGreaterEqual(self.count_allocated(volume), 64 * MIB)
+        self.a.run(f"blkdiscard --offset {8 * MIB} --length {56 * MIB} {self.a.path}")
+        self.assertLessEqual(self.count_allocated(volume), 9 * MIB)
+        self.assertNotEqual(bytes(MIB), self.a.read(7 * MIB, MIB))
+        self.assertEqual(bytes(MIB), self.a.read(8 * MIB, MIB))
+        self.detach(volume, self.a)
+
+    def count_allocated(self, volume):
+        """Return how many bytes of its pool a thin volume has."""
+        lv = f"{_GROUP}/attachd-{volume.id}"
+        line = f"lvs --noheadings --options data_percent {lv}"
+        return float(self.node.guest.run(line)) / 100 * GIB
 
     def check_clone_and_extension_while_host_writes(self, **options):
         self.start(**options)
@@ -396,6 +415,9 @@ class LioTest(Case):
     def test_hosts_share_volume(self):
         self.check_hosts_share_volume()
 
+    def test_discarded_blocks_are_freed(self):
+        self.check_discarded_blocks_are_freed()
+
     def test_thin_clone_and_extension_while_host_writes(self):
         self.check_clone_and_extension_while_host_writes(lvm_thin_pool=POOL)
 
@@ -568,6 +590,23 @@ class LioReadersTest(Case):
         self.assertRaises(guests.Failed, self.b.write, 4 * MIB, bytes(guests.BLOCK))
         self.end()
 
+    def test_reader_cannot_discard_nor_can_a_destination_of_a_move(self):
+        """UNMAP and the like, in both directions; the second is over the writers' backstore."""
+        data = secrets.token_bytes(MIB)
+        self.a.write(0, data)
+        discards = [
+            command for name, command in scsi.writes(0, b"x" * 512).items() if "UNMAP" in name
+        ]
+        commands = [(cdb, direction, sent) for cdb, sent in discards for direction in (_OUT, _IN)]
+        for fields in ({}, {"own_connection": True}):
+            self.detach(self.volume, self.b)
+            self.attach(self.volume, self.b, mode="ro", **fields)
+            answers = self.send(commands)
+            self.addDetail(f"{fields}", content.text_content(f"{answers}"))
+            self.assertEqual(len(commands), len(answers))
+            self.assertEqual(data, self.a.read(0, MIB), answers)
+        self.end()
+
     def test_data_for_commands_of_a_reader_that_read_stops_no_target(self):
         data = secrets.token_bytes(MIB)
         self.a.write(0, data)
@@ -593,6 +632,9 @@ class NvmetTest(Case):
 
     def test_hosts_share_volume(self):
         self.check_hosts_share_volume()
+
+    def test_discarded_blocks_are_freed(self):
+        self.check_discarded_blocks_are_freed()
 
     def test_thin_clone_and_extension_while_host_writes(self):
         self.check_clone_and_extension_while_host_writes(lvm_thin_pool=POOL)
