@@ -10,6 +10,8 @@ deletion by force or a fence does not ask it.
 """
 
 from collections.abc import Collection, Sequence
+import math
+from time import monotonic
 from typing import Final
 import uuid
 
@@ -31,6 +33,31 @@ LOG = log.getLogger(__name__)
 
 TIMEOUT: Final = 5.0
 """Seconds to wait for a report.  Agents that are up report within a fraction of one."""
+
+ABSENCE_TTL: Final = 10.0
+"""Seconds for which a process remembers that no agent reports what others have made."""
+
+
+class _Absence:
+    """The knowledge of a process that no agent reports what others have made."""
+
+    def __init__(self) -> None:
+        self._known_at = -math.inf
+        self._read_at = -math.inf
+
+    def is_known(self) -> bool:
+        """Return whether there was no such agent a moment ago."""
+        return monotonic() - self._known_at < ABSENCE_TTL
+
+    def update(self) -> None:
+        """Read whether there is one, unless that was read a moment ago."""
+        present = monotonic()
+        if present - self._read_at >= ABSENCE_TTL:
+            self._read_at = present
+            self._known_at = -math.inf if observed_devices.has_agents() else present
+
+
+_absence: Final = _Absence()
 
 
 def check_attachment(ctx: RequestContext, attachment: Attachment) -> None:
@@ -63,9 +90,11 @@ def check_connections(ctx: RequestContext, rows: Sequence[AttachmentRow]) -> Non
 def _check(
     ctx: RequestContext, volume_id: str, ids: Collection[str], identity: HostIdentity
 ) -> None:
-    if not CONF.agent.enabled or not identity.name:
+    if not CONF.agent.enabled or not identity.name or _absence.is_known():
         return
     agent = observed_devices.find_agent(identity)
+    if agent is None:
+        _absence.update()
     if agent is None or agent_store.state(agent) != "up":
         return
     attachment_id = min(ids)

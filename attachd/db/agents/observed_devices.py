@@ -75,6 +75,14 @@ def find_agent(identity: HostIdentity) -> AgentRow | None:
     return AgentIndex(map(agent_store.to_row, rows)).find(identity)
 
 
+@retried
+def has_agents() -> bool:
+    """Return whether the agent of any host reports what others have made."""
+    statement = sa.select(_AGENTS.c.host).where(_AGENTS.c.observed.is_not(None)).limit(1)
+    with session.reader() as connection:
+        return connection.execute(statement).first() is not None
+
+
 def find_device(row: AgentRow, volume_id: str, attachment_ids: Collection[str]) -> Device | None:
     """Return a device of some attachments of a volume in the last report of their host.
 

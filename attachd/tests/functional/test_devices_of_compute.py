@@ -34,6 +34,7 @@ class Case(ComputeCase):
         super().setUp()
         self.agent = fake_agent.FakeAgent(self, HOST)
         self.agent.report_others([])
+        self.enterContext(mock.patch.object(device_check, "_absence", device_check._Absence()))
 
     def device(self, volume=None, **values):
         volume = volume or self.volume
@@ -165,11 +166,16 @@ class DeletionTest(Case):
 
     def test_statements_of_a_deletion(self):
         elsewhere = {**SECOND, "host": "compute-9", "initiator": "iqn.2026-01.org.example:c9"}
+        self.statements(self.attach(connector=elsewhere))  # It reads whether there are agents.
         before = self.statements(self.attach(connector=elsewhere))
         conf_fixture.override(self, "enabled", False, "agent")
         without = self.statements(self.attach(connector=elsewhere))
         conf_fixture.override(self, "enabled", True, "agent")
         self.assertEqual((1, []), (before - without, self.agent.asked))
+        db_rows.change_agent(HOST, observed=None)
+        self.enterContext(mock.patch.object(device_check, "_absence", device_check._Absence()))
+        self.statements(self.attach(connector=elsewhere))
+        self.assertEqual(without, self.statements(self.attach(connector=elsewhere)))
         reservation = self.statements(self.reserve())
         conf_fixture.override(self, "enabled", False, "agent")
         self.assertEqual(reservation, self.statements(self.reserve()))

@@ -53,7 +53,8 @@ class OtherDevicesTest(AgentCase):
     def test_device_made_by_hand_is_reported_and_keeps_its_attachment(self):
         self.host.start()
         device, attachment = self.attach_by_hand()
-        (found,) = wait_for(self.others, bool, "a report of the device")
+        # While it is made, it is reported without a device.
+        (found,) = wait_for(self.others, lambda seen: seen and seen[0]["path"], "its device")
         expected = {"volume_id": self.volume, "attachment_id": attachment, "path": device}
         self.assertEqual(expected, {name: found[name] for name in expected})
         self.assertEqual(2**30, found["size_bytes"])

@@ -30,6 +30,9 @@ class DeviceCheckTest(api_context.ApiContextCase):
         self.ask = self.enterContext(mock.patch.object(agent_api, "report"))
         self.ask.side_effect = self.answer
         self.enterContext(mock.patch.object(device_check, "TIMEOUT", 0.1))
+        self.time = 1000.0
+        self.enterContext(mock.patch.object(device_check, "monotonic", lambda: self.time))
+        self.enterContext(mock.patch.object(device_check, "_absence", device_check._Absence()))
         fake_agent.report_agent(HOST, observed={"devices": [], "asked": []})
 
     def answer(self, _ctx, host, request_id):
@@ -114,6 +117,7 @@ class DeviceCheckTest(api_context.ApiContextCase):
             self.assertEqual(0, self.ask.call_count, case)
             fake_agent.report_agent(HOST, observed={"devices": [], "asked": []})
             db_rows.change_agent(HOST, conflict=None)
+            self.time += device_check.ABSENCE_TTL
 
     def test_check_asks_nothing_about_states_without_access_and_about_devices_of_agents(self):
         before = session.counters().statements
@@ -131,6 +135,7 @@ class DeviceCheckTest(api_context.ApiContextCase):
 
     def test_check_of_host_without_agent_takes_one_statement(self):
         other = Attachment.get(self.ctx, self.add(connector={"host": "c9"}, host="c9"))
+        device_check.check_attachment(self.ctx, other)  # It reads whether there are agents, too.
         before = session.counters().statements
         device_check.check_attachment(self.ctx, other)
         self.assertEqual(1, session.counters().statements - before)
@@ -138,6 +143,19 @@ class DeviceCheckTest(api_context.ApiContextCase):
         device_check.check_attachment(self.ctx, other)
         self.assertEqual(1, session.counters().statements - before)
         self.ask.assert_not_called()
+
+    def test_check_without_any_agent_takes_no_statement_for_a_while(self):
+        db_rows.change_agent(HOST, observed=None)
+        self.check()
+        attachment = Attachment.get(self.ctx, self.attachment)
+        before = session.counters().statements
+        for _ in range(3):
+            device_check.check_attachment(self.ctx, attachment)
+        self.assertEqual(before, session.counters().statements)
+        self.devices = [self.device()]
+        db_rows.change_agent(HOST, observed={"devices": [], "asked": []})
+        self.time += device_check.ABSENCE_TTL
+        self.refused()
 
     def test_device_of_another_attachment_of_the_host_is_kept_for_it(self):
         self.devices = [self.device()]

@@ -78,6 +78,12 @@ class AgentTest(databases.DatabaseCase):
         observed_devices.find_agent(identity(HOST, HOST))
         self.assertEqual(1, session.counters().statements - before)
 
+    def test_agents_that_report_others_are_known(self):
+        self.assertTrue(observed_devices.has_agents())
+        for host in (HOST, "compute-2"):
+            db_rows.change_agent(host, observed=None)
+        self.assertFalse(observed_devices.has_agents())
+
     def test_row_has_no_digest_and_says_whether_the_agent_is_alive(self):
         agent = observed_devices.find_agent(identity(HOST))
         self.assertTrue(agent["alive"])
