@@ -6,16 +6,20 @@ from attachd.cli.cinder import (
     do_get_connector,
     do_local_attach,
     do_local_detach,
+    do_local_grow,
     do_local_list,
     do_local_restore,
+    do_local_trim,
 )
 
 __all__ = [
     "do_get_connector",
     "do_local_attach",
     "do_local_detach",
+    "do_local_grow",
     "do_local_list",
     "do_local_restore",
+    "do_local_trim",
 ]
 
 

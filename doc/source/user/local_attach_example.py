@@ -11,7 +11,7 @@ from attachd.client import Client
 volume, folder = sys.argv[1:]
 with openstack.connect() as cloud:
     client = Client(cloud, progress=print)
-    attached = client.attach(volume, mountpoint=folder, mkfs="ext4")
+    attached = client.attach(volume, mountpoint=folder, mkfs="xfs")
     Path(folder, "letter").write_text("kept", encoding="utf-8")
     print(f"{attached.path} is attached by {attached.attachment_id}")
     for attachment in client.attached():
