@@ -59,8 +59,7 @@ class TrimTimer(PeriodicThread):
             journal, total = self._host.journal, 0
             for part in trim.list_ranges(entry.device.path):
                 with journal.volume_lock(entry.volume_id):
-                    locks = [lock for lock in [journal.held_lock()] if lock is not None]
-                    total += trim.trim(part, locks)
+                    total += trim.trim(part, journal.held_lock())
         except exception.AttachdError as error:
             LOG.warning("Volume %s: not trimmed: %s", entry.volume_id, error)
         else:

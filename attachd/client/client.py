@@ -253,8 +253,8 @@ class Client:
             entry = min(entries, key=lambda item: item.mode == "ro", default=None)
             if entry is None or entry.device is None:
                 raise _not_attached(found.id)
-            locks = [lock for lock in [journal.held_lock()] if lock is not None]
-            return sum(trim.trim(part, locks) for part in trim.list_ranges(entry.device.path))
+            parts = trim.list_ranges(entry.device.path)
+            return sum(trim.trim(part, journal.held_lock()) for part in parts)
 
     def _is_there(self, entry: Entry) -> bool:
         return entry.step is Step.ATTACHED and self.host.is_present(entry)

@@ -4,7 +4,7 @@
 The kernel does it, for a file system that is mounted, range after range; each can be repeated.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 import os
 import re
 from typing import Final, NamedTuple
@@ -61,14 +61,14 @@ def list_ranges(device: str) -> Iterator[Range]:
         yield Range(mount.mountpoint, start, STEP if start + STEP < size else None)
 
 
-def trim(part: Range, locks: Collection[int] = ()) -> int:
+def trim(part: Range, lock: int | None = None) -> int:
     """Free the unused blocks of a range; return how many bytes the file system has discarded.
 
-    :param locks: file descriptors that are open until the end of the command
+    :param lock: file descriptor of the volume's lock, which is held until the end of the command
     :raises HostError: it failed, or did not end in ten minutes
     """
     length = [] if part.length is None else ["--length", f"{part.length}"]
     line = ("fstrim", "--verbose", "--offset", f"{part.start}", *length, part.mountpoint)
-    printed = commands.run(*line, timeout=_TIMEOUT, pass_fds=tuple(locks))
+    printed = commands.run(*line, timeout=_TIMEOUT, pass_fds=[] if lock is None else [lock])
     match = _TRIMMED.search(printed)
     return int(match[1]) if match else 0

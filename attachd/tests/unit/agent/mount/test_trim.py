@@ -43,8 +43,8 @@ class TrimTest(unittest.TestCase):
 
     def test_trim_returns_bytes(self):
         self.run.return_value = "/mnt: 1 GiB (1073741824 bytes) trimmed\n"
-        self.assertEqual(2**30, trim.trim(Range("/mnt", 0, None), [3]))
+        self.assertEqual(2**30, trim.trim(Range("/mnt", 0, None), 3))
         self.assertEqual(("fstrim", "--verbose", "--offset", "0", "/mnt"), self.run.call_args.args)
-        self.assertEqual((3,), self.run.call_args.kwargs["pass_fds"])
+        self.assertEqual([3], self.run.call_args.kwargs["pass_fds"])
         trim.trim(Range("/mnt", 5, 6))
         self.assertEqual(("--length", "6", "/mnt"), self.run.call_args.args[-3:])
