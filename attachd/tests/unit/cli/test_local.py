@@ -151,6 +151,14 @@ class GrowTest(Case):
         self.assertEqual((2**31, "xfs"), (shown["filesystem_bytes"], shown["filesystem"]))
 
 
+class TrimTest(Case):
+    def test_trim_prints_bytes(self):
+        self.client.trim.return_value = 2**26
+        shown = json.loads(self.run_it("local-trim", "data", "-f", "json"))
+        self.client.trim.assert_called_once_with("data")
+        self.assertEqual({"trimmed_bytes": 2**26}, shown)
+
+
 class DetachTest(Case):
     def test_detach_passes_all_options_to_client(self):
         self.run_it(
