@@ -217,11 +217,10 @@ class ShowAttachment(ShowOne):
 
     arguments = (_ATTACHMENT,)
 
-    def _load_formatter_plugins(self) -> Any:
-        """Return the output formats: those of all commands, and those of connections."""
-        plugins = super()._load_formatter_plugins()
-        connection_formats.add_to(plugins)
-        return plugins
+    @property
+    def formatter_namespace(self) -> str:
+        """Return the group of its output formats: those of all commands, and of connections."""
+        return connection_formats.GROUP
 
     def take_action(self, parsed_args: argparse.Namespace) -> formatting.Shown:
         """Return the attachment."""

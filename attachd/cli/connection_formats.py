@@ -10,7 +10,6 @@ Source: QEMU's manual, "Disk images"; libiscsi and libnfs, README; libvirt, "Dom
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 import json
 from typing import Any, ClassVar, Final, TextIO
 from urllib import parse
@@ -18,7 +17,6 @@ from xml.etree import ElementTree as ET
 
 from cliff import columns
 from cliff.formatters import base
-from stevedore import extension
 
 from attachd import exception
 from attachd.agent.connectors.qemu import blockdev
@@ -26,6 +24,9 @@ from attachd.agent.connectors.qemu import blockdev
 SECRET: Final = "SECRET"  # noqa: S105  marks the place of one
 INITIATOR: Final = "INITIATOR"
 """The marked places."""
+
+GROUP: Final = "attachd.formatter.show"
+"""The entry points of the formats, and of those that cliff gives to all commands."""
 
 NVME: Final = "nvmeof"
 """driver_volume_type of NVMe/TCP, which QEMU and libvirt do not reach by themselves."""
@@ -105,23 +106,6 @@ class Libvirt(_ConnectionFormatter):
         disk = _disk(_first_path(info), info)
         ET.indent(disk)
         return ET.tostring(disk, encoding="unicode")
-
-
-FORMATS: Final[Mapping[str, type[_ConnectionFormatter]]] = {
-    "libvirt": Libvirt,
-    "qemu": Qemu,
-    "url": Url,
-}
-
-
-def add_to(plugins: Any) -> None:
-    """Add these formats to those of a command.
-
-    :param plugins: its ExtensionManager of stevedore
-    """
-    for name, made in FORMATS.items():
-        entry = metadata.EntryPoint(name, f"{__name__}:{made.__name__}", "cliff.formatter.show")
-        plugins.extensions.append(extension.Extension(name, entry, made, made()))
 
 
 def _without_secrets(info: Info) -> Info:

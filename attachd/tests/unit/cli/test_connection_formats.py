@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connections for programs that connect by themselves, read back by their parsers."""
 
+from importlib import metadata
 import json
 from pathlib import Path
 import unittest
@@ -12,6 +13,7 @@ from lxml import etree as lxml_etree  # type: ignore[import-untyped]
 from attachd.cli import connection_formats
 from attachd.cli.connection_formats import INITIATOR, SECRET
 from attachd.db import models
+from attachd.tests.fixtures.printed_connections import FORMATS
 from attachd.tests.unit.cli.programs import ONE, Case
 
 SCHEMA = Path("/usr/share/libvirt/schemas/domain.rng")
@@ -62,6 +64,11 @@ class FormatsTest(Case):
         self.assertNotIn(PASSWORD, out)
         return out.strip()
 
+    def test_formats_of_cliff_stay(self):
+        names = set(metadata.entry_points(group="cliff.formatter.show").names)
+        found = set(metadata.entry_points(group=connection_formats.GROUP).names)
+        self.assertEqual(names | FORMATS.keys(), found)
+
     def test_url_has_a_place_for_the_secret(self):
         self.assertEqual(
             f"iscsi://u1%{SECRET}@192.0.2.1:3260/{IQN}/1", url := self.show("url", ISCSI)
@@ -91,7 +98,7 @@ class FormatsTest(Case):
                 for name, value in info.items()
                 if name not in {"auth_password", "keyring"}
             }
-            for form in connection_formats.FORMATS:
+            for form in FORMATS:
                 self.assertEqual(self.show(form, info), self.show(form, shown))
 
     def test_qemu_prints_blockdev_with_reference_to_secret(self):
