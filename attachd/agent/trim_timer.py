@@ -10,8 +10,7 @@ from oslo_log import log
 from attachd import exception
 from attachd.agent.host import Host
 from attachd.agent.journal import Entry, Owner, Step
-from attachd.agent.mount import growth, trim
-from attachd.linux import block_device
+from attachd.agent.mount import trim
 from attachd.periodics import PeriodicThread
 
 LOG = log.getLogger(__name__)
@@ -53,13 +52,15 @@ class TrimTimer(PeriodicThread):
     def _trim(self, entry: Entry) -> None:
         """Trim a volume; between two ranges others can work on it, such as detach it."""
         try:
-            if not self._host.is_present(entry) or not _can_trim(entry):
+            if not self._host.is_present(entry):
                 return
             assert entry.device is not None
             journal, total = self._host.journal, 0
             for part in trim.list_ranges(entry.device.path):
                 with journal.volume_lock(entry.volume_id):
                     total += trim.trim(part, journal.held_lock())
+        except trim.CannotTrim as error:
+            LOG.debug("Volume %s: %s", entry.volume_id, error)
         except exception.AttachdError as error:
             LOG.warning("Volume %s: not trimmed: %s", entry.volume_id, error)
         else:
@@ -68,12 +69,3 @@ class TrimTimer(PeriodicThread):
     @staticmethod
     def _log_failure(error: Exception) -> None:
         LOG.error("No volume was trimmed: %s", error)
-
-
-def _can_trim(entry: Entry) -> bool:
-    """Return whether a device frees blocks, and is mounted for writing."""
-    assert entry.device is not None
-    mount = growth.find_mount(entry.device.path)
-    if mount is None or mount.read_only:
-        return False
-    return block_device.can_discard(growth.find_node(entry.device.path, mount))

@@ -35,23 +35,24 @@ class Range(NamedTuple):
     length: int | None
 
 
-def list_ranges(device: str) -> Iterator[Range]:
-    """Yield the ranges of the file system on a device.
+class CannotTrim(exception.HostError):
+    """A device is not mounted for writing, or frees no blocks."""
 
-    :raises HostError: it is not mounted for writing, or the device frees no blocks
-    """
+
+def list_ranges(device: str) -> Iterator[Range]:
+    """Yield the ranges of the file system on a device; raises CannotTrim."""
     mount = growth.find_mount(device)
     if mount is None:
-        raise exception.HostError(
+        raise CannotTrim(
             reason=f"{device} is not mounted. Mount it for writing, then repeat the command."
         )
     if mount.read_only:
-        raise exception.HostError(
+        raise CannotTrim(
             reason=f"{device} is mounted read-only at {mount.mountpoint}, and only a file system "
             "that is mounted for writing frees its blocks."
         )
     if not block_device.can_discard(growth.find_node(device, mount)):
-        raise exception.HostError(
+        raise CannotTrim(
             reason=f"{device} does not take discarded blocks: its storage has none to free, or "
             "does not support it (discard in its connection)."
         )

@@ -9,7 +9,7 @@ from attachd import exception
 from attachd.agent import trim_timer
 from attachd.agent.connectors.base import Device
 from attachd.agent.journal import Entry, Owner, Step
-from attachd.agent.mount.trim import Range
+from attachd.agent.mount.trim import CannotTrim, Range
 from attachd.agent.trim_timer import TrimTimer
 from attachd.tests.fixtures import fake_host
 from attachd.tests.wait import wait_until
@@ -24,7 +24,7 @@ class TrimTimerTest(fake_host.FakeHostCase):
         self.trim = self.enterContext(mock.patch.object(trim_timer, "trim"))
         self.trim.list_ranges.return_value = PARTS
         self.trim.trim.return_value = 5
-        self.can_trim = self.enterContext(mock.patch.object(trim_timer, "_can_trim"))
+        self.trim.CannotTrim = CannotTrim
         self.enterContext(mock.patch.object(self.host, "is_present", return_value=True))
         self.entry = self.write("v1")
         self.timer = TrimTimer(self.host, HOUR)
@@ -73,7 +73,7 @@ class TrimTimerTest(fake_host.FakeHostCase):
         self.write("v2", owner=Owner.LOCAL)
         self.write("v3", step=Step.DISCONNECTING)
         self.timer.run_once()
-        self.can_trim.return_value = False
+        self.trim.list_ranges.side_effect = CannotTrim(reason="It is not mounted.")
         self.write("v4")
         TrimTimer(self.host, 0.0).run_once()
         self.trim.trim.assert_not_called()
