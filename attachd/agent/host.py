@@ -156,7 +156,8 @@ class Host:
             if entry.device is not None and entry.device_numbers:
                 check = open_handles.check_removed_unused
                 self._run(check, entry.device.path, entry.device_numbers)
-        device_links.remove(entry.volume_id, entry.device.path if entry.device else None)
+        if entry.device is not None:
+            device_links.remove(entry.volume_id, entry.device.path)
         return self.journal.write(entry, device=None, device_numbers=(), error=None)
 
     def clear_dead_device(self, entry: Entry) -> Entry:

@@ -9,6 +9,7 @@ from time import monotonic
 from typing import TypedDict
 
 from attachd import exception
+from attachd.agent import device_links
 from attachd.agent.connectors.base import ConnectorProperties, Options
 from attachd.agent.device_condition import DeviceCondition, DeviceObserver
 from attachd.agent.host import Host
@@ -106,6 +107,7 @@ class HostReporter:
         connector, devices, message, observed = None, [], None, None
         try:
             observed = self._observe()
+            device_links.remove_stale()
             self._host.check()
             known = self._host.journal.list_entries()
             entries = [entry for entry in known if entry.owner is Owner.AGENT]

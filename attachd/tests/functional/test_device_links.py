@@ -2,6 +2,8 @@
 """The stable names of real devices, by the commands of a host and by its agent."""
 
 import json
+import subprocess
+import uuid
 
 from attachd.agent import device_links
 from attachd.tests.fixtures import requirements
@@ -51,7 +53,6 @@ class AgentTest(AgentCase):
     def test_name_leads_to_the_device_also_after_the_path_has_changed(self):
         self.host.start()
         attachment = self.attach()
-        self.addCleanup(device_links.remove, self.volume, None)
         self.write(attachment)
         link = name(self.volume)
         self.assertTrue(link.samefile(self.host.device(attachment)))
@@ -63,3 +64,24 @@ class AgentTest(AgentCase):
         self.assertEqual(BYTES, self.read(attachment))
         self.detach(attachment)
         self.assertFalse(link.is_symlink())
+
+    def test_agent_removes_a_name_whose_path_is_another_disk(self):
+        volume, loop = f"{uuid.uuid4()}", self.attach_loop()
+        device_links.make(volume, "rw", loop)
+        self.addCleanup(name(volume).unlink, missing_ok=True)
+        self.host.start()
+        self.detach(self.attach())
+        self.assertTrue(name(volume).samefile(loop))
+        subprocess.run(["losetup", "--detach", loop], check=True)
+        self.attach_loop(loop)
+        wait_until(lambda: not name(volume).is_symlink())
+
+    def attach_loop(self, path=None):
+        """Return the path of a loop device over a file of its own."""
+        file = self.host.top / uuid.uuid4().hex
+        with file.open("wb") as stream:
+            stream.truncate(2**20)
+        command = ["losetup", "--show", path or "--find", f"{file}"]
+        made = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+        self.addCleanup(subprocess.run, ["losetup", "--detach", made], check=False)
+        return made
