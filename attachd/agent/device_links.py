@@ -6,8 +6,8 @@
 reboot, as the devices do.
 
 A device can go without attachd, and its path can become another disk.  So each name has a file
-with the sequence number of its device, and names with another number, or without a device, are
-removed by whoever sees them first: the agent with each report, and what makes or removes others.
+with the sequence number of its device.  Names with another number, or without a device, are
+removed by the agent with each report, and when other names are made or removed.
 """
 
 import contextlib
@@ -60,11 +60,14 @@ def make(volume_id: str, mode: str, device: str) -> None:
             new.unlink(missing_ok=True)
 
 
-def remove(volume_id: str, device: str) -> None:
-    """Remove the stable names of a device, and all stale names of this host."""
+def remove(volume_id: str, device: str | None) -> None:
+    """Remove the stable names of a device, and all stale names of this host.
+
+    :param device: its path; None: it is not known
+    """
     for mode in _SUFFIXES:
         link = path(volume_id, mode)
-        if _read_target(link) == device:
+        if device is not None and _read_target(link) == device:
             _remove(link)
     remove_stale()
 

@@ -156,8 +156,7 @@ class Host:
             if entry.device is not None and entry.device_numbers:
                 check = open_handles.check_removed_unused
                 self._run(check, entry.device.path, entry.device_numbers)
-        if entry.device is not None:
-            device_links.remove(entry.volume_id, entry.device.path)
+        device_links.remove(entry.volume_id, entry.device.path if entry.device else None)
         return self.journal.write(entry, device=None, device_numbers=(), error=None)
 
     def clear_dead_device(self, entry: Entry) -> Entry:

@@ -62,6 +62,13 @@ class DeviceLinksTest(unittest.TestCase):
         device_links.remove(VOLUME, self.first)
         self.assertEqual({f"attachd-{VOLUME}-ro", f"attachd-{OTHER}"}, self.names().keys())
 
+    def test_remove_without_a_known_device_takes_stale_names_alone(self):
+        device_links.make(VOLUME, "rw", self.first)
+        device_links.make(VOLUME, "ro", self.second)
+        self.devices[1].unlink()
+        device_links.remove(VOLUME, None)
+        self.assertEqual({f"attachd-{VOLUME}": self.first}, self.names())
+
     def test_name_whose_device_is_gone_is_removed(self):
         device_links.make(VOLUME, "rw", self.first)
         device_links.make(OTHER, "rw", self.second)
