@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cloud with Keystone, Placement, Glance and Nova, whose block storage is this attachd.
 
-It comes from scripts beside the project, in the folder that LAB_NOVA_HOME names.  With libvirt on
-this machine, it also has a host with guests, and a Ceph.  Its processes
-listen on loopback; the virtual environments are kept in .cache/nova, and all else is removed when
-the test process ends.
+It comes from scripts beside the project, in the folder that LAB_NOVA_HOME names.  Two of its hosts
+have a driver without guests, one has libvirt, guests, and a Ceph.  Its processes listen on
+loopback; the virtual environments are kept in .cache/nova, and all else is removed when the test
+process ends.
 """
 
 import importlib.util
 import os
 from pathlib import Path
 import secrets
-import shutil
 import socket
 import subprocess
 import sys
@@ -39,8 +38,9 @@ def shared(test: unittest.TestCase) -> Any:
     """
     home = requirements.require_folder(test, VARIABLE, "a real Nova")
     if "cloud" not in _shared:
-        for command in ("mariadbd", "rabbitmqctl", "tgtd"):
+        for command in ("mariadbd", "rabbitmqctl", "tgtd", "libvirtd", "mcopy"):
             requirements.require_tool(test, command)
+        requirements.require_system_module(test, "libvirt", "python3-libvirt")
         requirements.require_root(test)
         _shared["cloud"] = _start(lifetime.ProcessScope(test), home)
     return _shared["cloud"]
@@ -60,8 +60,11 @@ def _start(owner: lifetime.ProcessScope, home: Path) -> ModuleType:
     environment.pop("VIRTUAL_ENV", None)
     _install_this_code()
     owner.addCleanup(_run, home / "down.sh", env=environment)
-    kind = "libvirt" if shutil.which("libvirtd", path=settings["PATH"]) else "fake"
-    _run(home / "up.sh", ROOT, kind, env=environment)
+    try:
+        _run(home / "up.sh", ROOT, "libvirt", env=environment)
+    except BaseException:  # The next test starts another one.
+        _run(home / "down.sh", env=environment)
+        raise
     _install_this_code()  # The first time the scripts have installed a copy of it.
     os.environ.update(_environment(home, environment))
     return _load(home / "cloud.py")

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from keystoneauth1 import exceptions as keystone_exceptions
 
-from attachd.tests.fixtures import lifetime, rabbitmq, requirements
+from attachd.tests.fixtures import lifetime, rabbitmq
 from attachd.tests.nova.case import NovaCase
 from attachd.tests.wait import wait_until
 
@@ -44,7 +44,6 @@ class LibvirtCase(NovaCase):
     """
 
     def setUp(self) -> None:
-        requirements.require_tool(self, "libvirtd")
         super().setUp()
         self._vcpus(fake=False)
         self.addCleanup(self._vcpus, fake=True)
