@@ -105,14 +105,38 @@ class Entry:
     changed_at: str = ""
 
 
+class Changes:
+    """Counts the changes that this process makes to a journal, and lets threads wait for one."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self.count = 0
+
+    def notify(self) -> None:
+        """Record a change, and wake all that wait."""
+        with self._changed:
+            self.count += 1
+            self._changed.notify_all()
+
+    def wait(self, count: int, timeout: float) -> bool:
+        """Wait for a change after an earlier count; return whether there is one.
+
+        :param timeout: in seconds
+        """
+        with self._changed:
+            return self._changed.wait_for(lambda: self.count != count, timeout)
+
+
 class Journal:
     """The entries of one host.
 
     :param state_path: its directory, which is made if it is missing
+    :ivar changes: by this process
     """
 
     def __init__(self, state_path: Path = DEFAULT_STATE_PATH) -> None:
         self.state_path = state_path
+        self.changes = Changes()
         self._held = threading.local()
 
     def list_entries(self) -> list[Entry]:
@@ -150,6 +174,7 @@ class Journal:
                 os.fsync(output.fileno())
             new.rename(path)
             sync_directory(path.parent)
+        self.changes.notify()
         return changed
 
     def remove(self, entry: Entry) -> None:
@@ -157,6 +182,7 @@ class Journal:
         with _write_errors(self._path(entry.id)):
             self._path(entry.id).unlink(missing_ok=True)
             sync_directory(self._entries)
+        self.changes.notify()
 
     @contextlib.contextmanager
     def volume_lock(self, volume_id: str, *, timeout: float = 0.0) -> Iterator[None]:

@@ -7,6 +7,7 @@ unavailable for any time.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 import re
 import threading
 from time import monotonic
@@ -21,6 +22,8 @@ from attachd.agent.host import Host
 from attachd.agent.host_lease import HostLease, HostLeaseGuard
 from attachd.agent.host_reporter import HostReporter
 from attachd.agent.libvirt_secrets import LibvirtSecrets
+from attachd.agent.local_calls import LocalCalls
+from attachd.agent.local_socket import LocalSocket
 from attachd.agent.other_devices import OtherDevices
 from attachd.agent.reconciler import Reconciler
 from attachd.agent.report_tokens import ReportTokens, read_machine_id
@@ -110,6 +113,7 @@ class Agent:
         self._server = agent_transport.get_host_server(
             Endpoint(self._workers.reconcile_now, self.report_soon), host.identity.name
         )
+        self._local_socket = self._make_local_socket()
         self._lock = threading.Lock()
         self._serving = False
         self._stopping = threading.Event()
@@ -119,9 +123,18 @@ class Agent:
         # Apart from other work: an agent without reports counts as down.
         self._thread = threading.Thread(target=self._run_reports, name="report", daemon=True)
 
+    def _make_local_socket(self) -> LocalSocket | None:
+        """Return the socket for programs of this host; None: there is none."""
+        if not CONF.agent.local_socket:
+            return None
+        calls = LocalCalls(self._host, self._credentials, self._workers.submit, self._lease.check)
+        return LocalSocket(Path(CONF.agent.local_socket), calls.by_name())
+
     def start(self) -> None:
         """Start to report; after the first report that a manager accepts, serve RPC."""
         self._guard.start()
+        if self._local_socket is not None:
+            self._local_socket.start()
         if self._trims is not None:
             self._trims.start()
         self._thread.start()
@@ -132,6 +145,8 @@ class Agent:
         self._stopping.set()
         self._must_report.set()
         self._guard.stop()
+        if self._local_socket is not None:
+            self._local_socket.stop()
         if self._trims is not None:
             self._trims.stop()
         closing = threading.Thread(target=self._close, daemon=True)

@@ -36,6 +36,13 @@ OPTIONS = [
         "or by its agent. It holds secrets of connections, and is for root alone.",
     ),
     cfg.StrOpt(
+        "local_socket",
+        default="",
+        help="The path of a unix socket, such as /run/attachd/agent.sock, by which programs of "
+        "root on this host ask the agent for the devices of attachments, such as attachd-csi. "
+        "Empty: there is none.",
+    ),
+    cfg.StrOpt(
         "key_file",
         help="The file with the key by which the agent proves its identity. None: agent.key in "
         "`state_path`. The first start creates it.",

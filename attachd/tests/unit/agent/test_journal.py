@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The journal of a host: entries are complete, and only their owner can read them."""
 
+from concurrent import futures
 import contextlib
 import json
 import os
@@ -105,6 +106,17 @@ class JournalTest(unittest.TestCase):
         for path in (self.folder, *self.folder.rglob("*")):
             if path.is_dir() or path.suffix == ".json":
                 self.assertEqual(0, path.stat().st_mode & 0o077, path)
+
+    def test_change_wakes_those_that_wait(self):
+        changes, count = self.journal.changes, self.journal.changes.count
+        self.assertFalse(changes.wait(count, 0))
+        with futures.ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(changes.wait, count, TIMEOUT)
+            entry = self.journal.write(Entry("v"))
+            self.assertTrue(waiting.result())
+        count = changes.count
+        self.journal.remove(entry)
+        self.assertTrue(changes.wait(count, 0))
 
     def test_unreadable_entry_raises(self):
         entry = self.journal.write(Entry("v"))

@@ -3,6 +3,8 @@
 
 from concurrent import futures
 import contextlib
+import json
+import socket
 import threading
 import time
 import unittest
@@ -60,6 +62,19 @@ class AgentTest(fake_host.FakeHostCase):
             self.agent = self.make_agent()
             self.start()
         self.assertEqual([True], seen)
+
+    def test_local_socket_is_served_until_agent_stops(self):
+        path = self.top / "agent.sock"
+        override(self, "local_socket", f"{path}", group="agent")
+        self.agent = self.make_agent()
+        self.start()
+        with socket.socket(socket.AF_UNIX) as caller:
+            caller.connect(f"{path}")
+            caller.sendall(b'{"version": 1, "call": "host"}\n')
+            with caller.makefile("rb") as answers:
+                self.assertEqual(fake_host.NAME, json.loads(answers.readline())["result"]["name"])
+        self.agent.stop()
+        self.assertFalse(path.exists())
 
     def test_reconcile_message_makes_device(self):
         override(self, "report_interval", 3600, group="agent")
