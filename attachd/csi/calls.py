@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The call of the Container Storage Interface that a thread serves, and how calls fail."""
+
+from collections.abc import Iterator
+import contextlib
+import contextvars
+import dataclasses
+import logging
+import time
+from typing import Final
+import uuid
+
+import grpc
+
+LONGEST: Final = 60.0
+"""Seconds that a call may take whose caller has set no limit."""
+_MARGIN: Final = 0.5
+"""Seconds before the limit of the caller in which the answer still arrives."""
+
+
+class CallError(Exception):
+    """A call fails.
+
+    :ivar code: the status for the caller
+    """
+
+    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class NotReady(Exception):
+    """A service cannot work now and will by itself, such as while the API does not answer."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """One call.
+
+    :ivar request_id: as oslo.context makes them; attachd logs it as the global request id
+    :ivar deadline: in time.monotonic() seconds; the call has to be answered by then
+    """
+
+    request_id: str
+    deadline: float
+
+    @classmethod
+    def start(cls, time_limit: float | None) -> "Call":
+        """Return a new call.
+
+        :param time_limit: seconds that the caller waits; None: it has set no limit
+        """
+        seconds = LONGEST if time_limit is None else min(time_limit - _MARGIN, LONGEST)
+        return cls(f"req-{uuid.uuid4()}", time.monotonic() + seconds)
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until the deadline, not less than zero."""
+        return max(self.deadline - time.monotonic(), 0.0)
+
+
+_CURRENT: contextvars.ContextVar[Call | None] = contextvars.ContextVar("call", default=None)
+
+
+def current() -> Call:
+    """Return the call that this thread serves, or a new one outside of calls."""
+    return _CURRENT.get() or Call.start(None)
+
+
+@contextlib.contextmanager
+def serving(call: Call) -> Iterator[None]:
+    """Make a call the current one of this thread."""
+    token = _CURRENT.set(call)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+class RequestIds(logging.Filter):
+    """Gives each log record the request id of its call, or "-"."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Add ``request_id`` to a record, and keep it."""
+        call = _CURRENT.get()
+        record.request_id = call.request_id if call else "-"
+        return True
