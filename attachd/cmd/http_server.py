@@ -13,8 +13,8 @@ from attachd.rpc import bulkheads
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
-THREADS = 48
-CONNECTIONS = 500
+THREADS = 512
+CONNECTIONS = 2000
 LARGEST_BODY = 64 * 1024 * 1024
 """Bytes.  The API has a smaller limit of its own, with a message."""
 IDLE_TIMEOUT = 120

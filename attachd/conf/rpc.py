@@ -15,28 +15,30 @@ OPTIONS = [
     cfg.IntOpt(
         "max_calls",
         min=1,
-        help="How many calls of one API process wait for managers and agents at the same time; "
-        "further ones get a 503 at once. None: five eighths of the threads of the web server, so "
-        "that the others serve requests that wait for no manager, and event watchers.",
+        help="How many calls of one API process to managers and agents are in progress at the "
+        "same time; further ones wait for their turn, projects one after the other, for at most "
+        "three quarters of attach_timeout, which a call and its wait share. None: 30, or five "
+        "eighths of the threads of the web server if it has few. At most seven eighths of the "
+        "threads wait, and as much of these for one project; what comes then is refused.",
     ),
     cfg.IntOpt(
         "max_calls_per_backend",
         min=1,
-        help="How many of these calls wait for one backend, or the agent of one host; further "
-        "ones get a 503. None: two thirds of max_calls.",
+        help="How many of them are for one backend, or the agent of one host; one that gets no "
+        "turn in time is answered with a 503. None: two thirds of max_calls.",
     ),
     cfg.IntOpt(
         "max_calls_per_project",
         min=1,
-        help="How many of these calls are of users of one project; further ones get a 429. None: "
-        "half of max_calls.",
+        help="How many of them are of users of one project; one that gets no turn in time is "
+        "answered with a 429. None: half of max_calls.",
     ),
     cfg.IntOpt(
         "max_calls_per_volume",
         min=1,
-        help="How many of these calls are for one volume, which a manager processes one after the "
-        "other, or with some drivers up to 16 at a time; further ones get a 429. None: a third "
-        "of max_calls.",
+        help="How many of them are for one volume, which a manager processes one after the other, "
+        "or with some drivers up to 16 at a time; one that gets no turn in time is answered with "
+        "a 429. None: a third of max_calls.",
     ),
     cfg.IntOpt(
         "max_calls_unresponsive",

@@ -1,29 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of the calls that wait for managers and agents at the same time in one API process.
+"""Turns of the calls that wait for managers and agents in one API process.
 
 A call occupies a thread of the web server until it is answered, and these threads serve all
-tenants and all backends.  Without limits, one volume whose backend is slow would soon occupy all
-of them.  The limits leave threads for requests that wait for no manager, and for calls to other
-backends, of other projects and of other volumes.  An unresponsive backend has a lower limit.
+tenants and all backends.  So the calls in progress at the same time are limited, for each volume,
+project and backend.  A call over a limit waits for its turn as long as it can still be answered in
+time.  Projects have turns one after the other: one with hundreds of calls delays a call of another
+by one call at most.  A call is refused if it gets no turn in time, if too many threads wait, or if
+its backend answers nothing.
 """
 
 from collections import Counter
 from collections.abc import Iterator
 import contextlib
 from dataclasses import dataclass
+import enum
 import os
 import threading
 import time
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import oslo_messaging as messaging
 
 from attachd import exception
 from attachd.conf import CONF
+from attachd.rpc.fair_queue import FairQueue
 from attachd.telemetry import metrics
 
-DEFAULT_THREADS: Final = 48
+DEFAULT_THREADS: Final = 1024
 """Threads of a web server that has not called set_threads(), as in its sample configuration."""
+
+DEFAULT_CALLS: Final = 30
+"""Calls in progress of a process with enough threads: two processes keep a manager busy."""
 
 OPEN_AFTER: Final = 10.0
 """Seconds without an answer after which a backend counts as unresponsive."""
@@ -33,104 +40,46 @@ OWN_RETRY_AFTER: Final = 1
 
 
 class Limits(NamedTuple):
-    """Largest numbers of calls that wait at the same time in this process."""
+    """Largest numbers of calls of this process.
+
+    :ivar process: in progress; of them for one backend, of one project, and for one volume the
+        following
+    :ivar threads: in progress or waiting for their turn
+    :ivar threads_of_project: of them of one project
+    """
 
     process: int
     backend: int
     project: int
     volume: int
+    threads: int
+    threads_of_project: int
 
 
-class _State:
-    """Waiting calls of this process.
+class _Limit(enum.StrEnum):
+    """The limit that a call has reached; a label of metrics."""
 
-    :ivar threads: of the web server
-    :ivar waiting: number of calls, by kind and name of what they belong to
-    :ivar silent_since: when each server with waiting calls has answered last, or was called first
-    """
-
-    def __init__(self, threads: int) -> None:
-        self.lock = threading.Lock()
-        self.threads = threads
-        self.waiting: Counter[tuple[str, str]] = Counter()
-        self.silent_since: dict[str, float] = {}
+    VOLUME = "volume"
+    PROJECT = "project"
+    BACKEND = "backend"
+    PROCESS = "process"
+    UNRESPONSIVE = "unresponsive"
+    """The backend has answered nothing for OPEN_AFTER."""
+    THREADS = "threads"
+    THREADS_OF_PROJECT = "threads_of_project"
 
 
-_state = _State(DEFAULT_THREADS)
-
-
-def _reset_after_fork() -> None:
-    global _state  # noqa: PLW0603  one state per process
-    _state = _State(_state.threads)
-
-
-os.register_at_fork(after_in_child=_reset_after_fork)
-
-
-def set_threads(threads: int) -> None:
-    """Set how many requests the web server of this process serves at the same time."""
-    _state.threads = threads
-
-
-def limits() -> Limits:
-    """Return the limits, from the options or from the number of threads.
-
-    The rest of the threads remains for event watchers and for requests that wait for no manager.
-    """
-    options = CONF.rpc
-    process = options.max_calls or max(1, _state.threads * 5 // 8)
-    return Limits(
-        process,
-        options.max_calls_per_backend or max(1, process * 2 // 3),
-        options.max_calls_per_project or max(1, process // 2),
-        options.max_calls_per_volume or max(1, process // 3),
-    )
-
-
-def waiting_calls() -> int:
-    """Return how many calls wait in this process."""
-    return _state.waiting[_PROCESS]
-
-
-def check(server: str, volume_id: str | None, project_id: str | None) -> None:
-    """Check that a call could wait now; for callers that first do work that it needs.
-
-    :raises: as :func:`slot`
-    """
-    with _state.lock:
-        _check(_Call(server, volume_id, project_id))
-
-
-@contextlib.contextmanager
-def slot(server: str, volume_id: str | None, project_id: str | None) -> Iterator[None]:
-    """Count a call as waiting, which is made inside the block.
-
-    :param server: name of the backend or the agent, for messages
-    :param volume_id: None: the call concerns no volume
-    :param project_id: of the caller
-    :raises TooManyCalls: the volume or the project has too many waiting calls
-    :raises Unavailable: the backend or this process has too many waiting calls
-    """
-    call = _Call(server, volume_id, project_id)
-    with _state.lock:
-        _check(call)
-        _state.silent_since.setdefault(server, time.monotonic())
-        _state.waiting.update(call.counted_as())
-    answered = True
-    try:
-        yield
-    except (messaging.MessagingTimeout, exception.AgentTimeout):
-        answered = False
-        raise
-    finally:
-        _end(call, answered=answered)
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class _Call:
+    """A call that is in progress, or waits for its turn.
+
+    :ivar has_turn: None: it has not had to wait
+    """
+
     server: str
-    volume_id: str | None
-    project_id: str | None
+    volume_id: str
+    project_id: str
+    has_turn: threading.Event | None = None
 
     def counted_as(self) -> list[tuple[str, str]]:
         """Return what the call counts for."""
@@ -145,62 +94,253 @@ class _Call:
 _PROCESS: Final = ("process", "")
 
 
-def _end(call: _Call, *, answered: bool) -> None:
-    with _state.lock:
-        for key in call.counted_as():
-            _state.waiting[key] -= 1
-            if not _state.waiting[key]:
-                del _state.waiting[key]
-        if answered and ("backend", call.server) in _state.waiting:
-            _state.silent_since[call.server] = time.monotonic()
-        elif answered:  # an error is an answer, too
-            _state.silent_since.pop(call.server, None)
+class _Calls:
+    """The calls of this process.
+
+    :ivar threads: of the web server
+    :ivar in_progress: number of calls, by kind and name of what they belong to
+    :ivar waiting: those that have no turn yet
+    :ivar held: number of threads that both have, by project
+    :ivar silent_since: when each server with calls has answered last, or was called first
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.lock = threading.Lock()
+        self.threads = threads
+        self.in_progress: Counter[tuple[str, str]] = Counter()
+        self.waiting: FairQueue[_Call] = FairQueue()
+        self.held: Counter[str] = Counter()
+        self.silent_since: dict[str, float] = {}
+
+    def check(self, call: _Call) -> _Limit | None:
+        """Return the limit for which a call has to wait for its turn; None: it has one.
+
+        :raises TooManyCalls: the project has too many threads
+        :raises Unavailable: the backend answers nothing, or too many threads wait
+        """
+        maximum = limits()
+        reached = self._reached(call, maximum)
+        if reached and reached != _Limit.UNRESPONSIVE:
+            refused_by = self._full(call, maximum)
+        else:
+            refused_by = reached
+        if refused_by:
+            raise self._error(refused_by, call, maximum)
+        return reached
+
+    def enter(self, call: _Call) -> float:
+        """Wait for the turn of a call, and count it as in progress; return the seconds it waited.
+
+        :raises: as :func:`slot`
+        """
+        with self.lock:
+            reached = self.check(call)
+            self.held[call.project_id] += 1
+            if reached is None:
+                self._begin(call)
+                return 0.0
+            call.has_turn = threading.Event()
+            self.waiting.put(call.project_id, call.volume_id, call)
+        started = time.monotonic()
+        deadline = started + max_wait()
+        while not call.has_turn.wait(self._until_next_check(call, deadline)):
+            with self.lock:
+                self._check_waiting(call, deadline)
+        waited = time.monotonic() - started
+        if metrics.is_enabled():
+            metrics.observe(metrics.RPC_TURN_DURATION, waited, reached)
+        return waited
+
+    def end(self, call: _Call, *, answered: bool) -> None:
+        """Count a call as ended, and give its turn to others."""
+        with self.lock:
+            for key in call.counted_as():
+                _decrement(self.in_progress, key)
+            _decrement(self.held, call.project_id)
+            if answered and ("backend", call.server) in self.in_progress:
+                self.silent_since[call.server] = time.monotonic()
+            elif answered:  # an error is an answer, too
+                self.silent_since.pop(call.server, None)
+            if self.waiting:
+                self._give_turns()
+
+    def _begin(self, call: _Call) -> None:
+        self.silent_since.setdefault(call.server, time.monotonic())
+        self.in_progress.update(call.counted_as())
+
+    def _give_turns(self) -> None:
+        """Give a turn to each waiting call that the limits allow."""
+        maximum = limits()
+
+        def may_begin(_project: str, _volume: str, call: _Call) -> bool:
+            return self._reached(call, maximum) is None
+
+        while self.in_progress[_PROCESS] < maximum.process:
+            if (taken := self.waiting.take(may_begin)) is None:
+                return
+            call = taken[2]
+            self._begin(call)
+            if call.has_turn is not None:
+                call.has_turn.set()
+
+    def _until_next_check(self, call: _Call, deadline: float) -> float:
+        """Return after how many seconds a waiting call may have to be refused."""
+        now = time.monotonic()
+        unresponsive_at = self.silent_since.get(call.server, now) + OPEN_AFTER
+        return max(
+            0.0, (min(unresponsive_at, deadline) if unresponsive_at > now else deadline) - now
+        )
+
+    def _check_waiting(self, call: _Call, deadline: float) -> None:
+        """Refuse a waiting call that has no turn in time, or whose backend answers nothing."""
+        if call.has_turn is None or call.has_turn.is_set():
+            return
+        maximum = limits()
+        reached = self._reached(call, maximum)
+        if reached == _Limit.UNRESPONSIVE or time.monotonic() >= deadline:
+            self.waiting.remove(call.project_id, call.volume_id, call)
+            _decrement(self.held, call.project_id)
+            raise self._error(reached or _Limit.PROCESS, call, maximum)
+
+    def _reached(self, call: _Call, maximum: Limits) -> _Limit | None:
+        """Return the limit that a call would exceed, the most specific one of several."""
+        count = self.in_progress
+        of_backend = count["backend", call.server]
+        if of_backend >= CONF.rpc.max_calls_unresponsive and self._silent_for(call) > OPEN_AFTER:
+            return _Limit.UNRESPONSIVE
+        if call.volume_id and count["volume", call.volume_id] >= maximum.volume:
+            return _Limit.VOLUME
+        if call.project_id and count["project", call.project_id] >= maximum.project:
+            return _Limit.PROJECT
+        if of_backend >= maximum.backend:
+            return _Limit.BACKEND
+        return _Limit.PROCESS if count[_PROCESS] >= maximum.process else None
+
+    def _silent_for(self, call: _Call) -> float:
+        now = time.monotonic()
+        return now - self.silent_since.get(call.server, now)
+
+    def _full(self, call: _Call, maximum: Limits) -> _Limit | None:
+        """Return the limit that a call would exceed by waiting."""
+        if call.project_id and self.held[call.project_id] >= maximum.threads_of_project:
+            return _Limit.THREADS_OF_PROJECT
+        return _Limit.THREADS if self.held.total() >= maximum.threads else None
+
+    def _error(self, limit: _Limit, call: _Call, maximum: Limits) -> exception.AttachdError:
+        metrics.count(metrics.RPC_REFUSED, limit)
+        project = f"Project {call.project_id}"
+        no_turn = f"calls in progress, and this one got no turn in {max_wait():.0f} seconds."
+        waiting = "calls in progress or waiting already."
+        match limit:
+            case _Limit.VOLUME:
+                return _busy(f"Volume {call.volume_id} has {maximum.volume} {no_turn}")
+            case _Limit.PROJECT:
+                return _busy(f"{project} has {maximum.project} {no_turn}")
+            case _Limit.THREADS_OF_PROJECT:
+                return _busy(f"{project} has {maximum.threads_of_project} {waiting}")
+            case _Limit.THREADS:
+                reason = f"The API has {maximum.threads} {waiting}"
+            case _Limit.PROCESS:
+                reason = f"The API has {maximum.process} {no_turn}"
+            case _Limit.BACKEND:
+                reason = f"{_named(call.server)} has {maximum.backend} {no_turn}"
+            case _Limit.UNRESPONSIVE:
+                reason = (
+                    f"{_named(call.server)} has answered nothing for {self._silent_for(call):.0f} "
+                    f"seconds, and {self.in_progress['backend', call.server]} calls wait for it "
+                    "already."
+                )
+        return exception.Unavailable(reason=f"{reason} Try again later.")
 
 
-def _check(call: _Call) -> None:
-    """Check the limits, that of the volume first: its message is the most specific one."""
-    maximum = limits()
-    waiting = _state.waiting
-    if call.volume_id and waiting["volume", call.volume_id] >= maximum.volume:
-        raise _too_many_calls("volume", f"Volume {call.volume_id}", call.server, maximum.volume)
-    if call.project_id and waiting["project", call.project_id] >= maximum.project:
-        raise _too_many_calls(
-            "project", f"Project {call.project_id}", call.server, maximum.project
-        )
-    calls = waiting["backend", call.server]
-    silent_for = time.monotonic() - _state.silent_since.get(call.server, time.monotonic())
-    if silent_for > OPEN_AFTER and calls >= CONF.rpc.max_calls_unresponsive:
-        raise _unavailable(
-            "unresponsive",
-            f"{_named(call.server)} has answered nothing for {silent_for:.0f} seconds, and "
-            f"{calls} calls wait for it already. Try again later.",
-        )
-    if calls >= maximum.backend:
-        raise _unavailable(
-            "backend",
-            f"{_named(call.server)} is busy: {calls} calls wait for it already. Try again later.",
-        )
-    if waiting[_PROCESS] >= maximum.process:
-        raise _unavailable(
-            "process",
-            f"The API is busy: {waiting[_PROCESS]} calls wait for backends already. Try again "
-            "later.",
-        )
+def _decrement(counter: "Counter[Any]", key: Any) -> None:
+    counter[key] -= 1
+    if not counter[key]:
+        del counter[key]
+
+
+def _busy(reason: str) -> exception.TooManyCalls:
+    return exception.TooManyCalls(
+        reason=f"{reason} Try again later, with fewer calls at the same time.",
+        retry_after=OWN_RETRY_AFTER,
+    )
 
 
 def _named(server: str) -> str:
     return f"T{server[1:]}" if server.startswith("the ") else f"Backend {server}"
 
 
-def _too_many_calls(kind: str, who: str, server: str, limit: int) -> exception.TooManyCalls:
-    metrics.count(metrics.RPC_REFUSED, kind)
-    return exception.TooManyCalls(
-        reason=f"{who} is busy: {limit} of its calls wait already, and this one would wait for "
-        f"{server}. Try again later, with fewer calls at the same time.",
-        retry_after=OWN_RETRY_AFTER,
+_calls = _Calls(DEFAULT_THREADS)
+
+
+def _reset_after_fork() -> None:
+    global _calls  # noqa: PLW0603  one per process
+    _calls = _Calls(_calls.threads)
+
+
+os.register_at_fork(after_in_child=_reset_after_fork)
+
+
+def set_threads(threads: int) -> None:
+    """Set how many requests the web server of this process serves at the same time."""
+    _calls.threads = threads
+
+
+def limits() -> Limits:
+    """Return the limits, from the options or from the number of threads.
+
+    An eighth of the threads remains for event watchers and for requests that wait for no manager.
+    """
+    options = CONF.rpc
+    threads = max(1, _calls.threads * 7 // 8)
+    process = options.max_calls or min(DEFAULT_CALLS, max(1, _calls.threads * 5 // 8))
+    return Limits(
+        process,
+        options.max_calls_per_backend or max(1, process * 2 // 3),
+        options.max_calls_per_project or max(1, process // 2),
+        options.max_calls_per_volume or max(1, process // 3),
+        max(threads, process),
+        max(1, threads * 7 // 8),
     )
 
 
-def _unavailable(kind: str, reason: str) -> exception.Unavailable:
-    metrics.count(metrics.RPC_REFUSED, kind)
-    return exception.Unavailable(reason=reason)
+def max_wait() -> float:
+    """Return the seconds that a call waits for its turn: it needs the others to be answered."""
+    return float(CONF.rpc.attach_timeout) * 3 / 4
+
+
+def calls_in_progress() -> int:
+    """Return how many calls are in progress in this process."""
+    return _calls.in_progress[_PROCESS]
+
+
+def check(server: str, volume_id: str | None, project_id: str | None) -> None:
+    """Check that a call could wait for its turn now; for callers that first do work it needs.
+
+    :raises: as :func:`slot`, for what is so now
+    """
+    with _calls.lock:
+        _calls.check(_Call(server, volume_id or "", project_id or ""))
+
+
+@contextlib.contextmanager
+def slot(server: str, volume_id: str | None, project_id: str | None) -> Iterator[float]:
+    """Wait for the turn of a call, which is made inside of the block.
+
+    :param server: name of the backend or the agent, for messages
+    :param volume_id: None: the call concerns no volume
+    :param project_id: of the caller
+    :returns: the seconds that it has waited
+    :raises TooManyCalls: the volume or the project has too many calls
+    :raises Unavailable: the backend or this process has, or the backend answers nothing
+    """
+    call = _Call(server, volume_id or "", project_id or "")
+    waited = _calls.enter(call)
+    answered = True
+    try:
+        yield waited
+    except (messaging.MessagingTimeout, exception.AgentTimeout):
+        answered = False
+        raise
+    finally:
+        _calls.end(call, answered=answered)

@@ -8,7 +8,7 @@ threads until its volume is free, and free threads take the messages of the proj
 project has all threads: those of its calls may be slow, such as for images that it has spoilt.
 """
 
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import threading
@@ -20,6 +20,7 @@ from oslo_log import log
 import oslo_messaging as messaging
 from oslo_messaging.rpc.server import RPCServer
 
+from attachd.rpc.fair_queue import FairQueue
 from attachd.telemetry import metrics
 
 LOG = log.getLogger(__name__)
@@ -44,53 +45,49 @@ class _Call:
 
 
 class _Queue:
-    """Waiting calls: projects in turn, of a project its volumes in turn, of a volume in order.
+    """Calls that wait, and the threads that those have which run.
 
     The caller locks it.
 
     :param max_running: how many volumes, and calls without one, have running calls; of one
         project three quarters of them
     :param per_volume: how many calls for one volume run at the same time
-    :ivar length: how many calls wait
     """
 
     def __init__(self, max_running: int, per_volume: int) -> None:
         self._max_running = max_running
         self._per_volume = per_volume
-        self._projects: OrderedDict[str, OrderedDict[str, deque[_Call]]] = OrderedDict()
+        self._waiting: FairQueue[_Call] = FairQueue()
         self._max_of_project = max_running - max_running // 4
         self._running: Counter[str] = Counter()
         self._slots: Counter[str] = Counter()  # By project.
         self._holders: dict[str, str] = {}  # The project whose slot a volume has.
-        self.length = 0
+
+    def __len__(self) -> int:
+        """Return how many calls wait."""
+        return len(self._waiting)
 
     @property
     def projects(self) -> int:
         """How many projects have waiting calls."""
-        return len(self._projects)
+        return self._waiting.projects
 
     def put(self, call: _Call) -> None:
         """Append a call."""
-        volumes = self._projects.setdefault(call.project, OrderedDict())
-        volumes.setdefault(call.volume, deque()).append(call)
-        self.length += 1
+        self._waiting.put(call.project, call.volume, call)
 
     def take(self) -> _Call | None:
         """Remove the next call whose volume is free, and count it as running; None: none."""
-        if (found := self._find()) is None:
+        # Each busy volume occupies a thread, so there are not many to skip.
+        if (found := self._waiting.take(self._may_run)) is None:
             return None
-        project, volume = found
-        volumes = self._projects[project]
-        call = volumes[volume].popleft()
-        _rotate(volumes, volume)
-        _rotate(self._projects, project)
+        project, volume, call = found
         self._running[volume] += 1
         if not volume:
             self._slots[project] += 1
         elif self._running[volume] == 1:
             self._holders[volume] = project
             self._slots[project] += 1
-        self.length -= 1
         return call
 
     def end(self, call: _Call) -> None:
@@ -107,28 +104,12 @@ class _Queue:
         if not self._slots[project]:
             del self._slots[project]
 
-    def _find(self) -> tuple[str, str] | None:
-        # Each busy volume occupies a thread, so there are not many to skip.
-        for project, volumes in self._projects.items():
-            for volume in volumes:
-                if self._may_run(project, volume):
-                    return project, volume
-        return None
-
-    def _may_run(self, project: str, volume: str) -> bool:
+    def _may_run(self, project: str, volume: str, _call: _Call) -> bool:
         running = self._running[volume] if volume else 0
         if running:
             return running < self._per_volume
         has_slot = self._slots[project] < self._max_of_project
         return has_slot and self._slots.total() < self._max_running
-
-
-def _rotate(queues: OrderedDict[str, Any], key: str) -> None:
-    """Make a queue the last one, or remove it if it is empty."""
-    if queues[key]:
-        queues.move_to_end(key)
-    else:
-        del queues[key]
 
 
 class FairExecutor:
@@ -195,7 +176,7 @@ class FairExecutor:
 
     def describe(self) -> tuple[str, int, int]:
         """Return the name, the number of waiting calls, and of how many projects they are."""
-        return self._name, self._queue.length, self._queue.projects
+        return self._name, len(self._queue), self._queue.projects
 
     def _use_free_threads(self) -> None:
         """Give the next calls to idle or new threads, as far as there are any."""
@@ -242,7 +223,7 @@ class FairExecutor:
                     self._use_free_threads()  # More than one call may have waited for this end.
                     return call
             while not self._handed:
-                if self._stopping and not self._queue.length:
+                if self._stopping and not len(self._queue):
                     self._wake_all()
                     self._threads.discard(threading.current_thread())
                     return None

@@ -15,11 +15,13 @@ upgraded.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 import contextlib
+from contextlib import AbstractContextManager
 import copy
 import enum
 import json
 from typing import Any, Final, NotRequired, TypedDict
 
+from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db.secrets import encryption
 from attachd.objects import Attachment, Volume
@@ -89,8 +91,8 @@ def _connect(
     connector: dict[str, Any],
     denied_rule: str | None,
 ) -> Connected:
-    with _call_slot(context, attachment.backend, attachment.volume_id, attachment.id):
-        answer = _manager(attachment.backend).call(
+    with _turn_of_attachment(context, attachment) as manager:
+        answer = manager.call(
             context,
             method,
             attachment_id=attachment.id,
@@ -129,8 +131,8 @@ def check_attach(
     :returns: "rw" or "ro", as the backend would let the host in; None without ``values``
     :raises: as :func:`attach`, except ConnectFailed
     """
-    with _call_slot(context, volume.backend, volume.id):
-        mode: str | None = _manager(volume.backend).call(
+    with _turn_of_volume(context, volume) as manager:
+        mode: str | None = manager.call(
             context, "check_attach", volume_id=volume.id, connector=connector, values=values
         )
     return mode
@@ -167,8 +169,8 @@ def force_detach(
 def _disconnect(
     context: RequestContext, method: str, attachment: Attachment, states: Collection[str] | None
 ) -> list[Attachment]:
-    with _call_slot(context, attachment.backend, attachment.volume_id, attachment.id):
-        remaining: list[Attachment] = _manager(attachment.backend).call(
+    with _turn_of_attachment(context, attachment) as manager:
+        remaining: list[Attachment] = manager.call(
             context,
             method,
             attachment_id=attachment.id,
@@ -214,8 +216,8 @@ def finish_move(context: RequestContext, attachment: Attachment) -> str:
     :raises ManagerTimeout: no answer in time; the operation may continue
     :raises Unavailable: the message could not be sent, or too many calls wait for the backend
     """
-    with _call_slot(context, attachment.backend, attachment.volume_id, attachment.id):
-        mode: str = _manager(attachment.backend).call(
+    with _turn_of_attachment(context, attachment) as manager:
+        mode: str = manager.call(
             context, "finish_move", attachment_id=attachment.id, volume_id=attachment.volume_id
         )
     return mode
@@ -253,8 +255,8 @@ def initialize_connection(
     :raises ManagerTimeout: no answer in time; the operation may continue
     :raises Unavailable: the message could not be sent, or too many calls wait for the backend
     """
-    with _call_slot(context, volume.backend, volume.id):
-        answer = _manager(volume.backend).call(
+    with _turn_of_volume(context, volume) as manager:
+        answer = manager.call(
             context,
             "initialize_connection",
             volume=volume,
@@ -283,8 +285,8 @@ def terminate_connections(
     :raises ManagerTimeout: no answer in time; the operation may continue
     :raises Unavailable: the message could not be sent, or too many calls wait for the backend
     """
-    with _call_slot(context, volume.backend, volume.id):
-        closed: int = _manager(volume.backend).call(
+    with _turn_of_volume(context, volume) as manager:
+        closed: int = manager.call(
             context,
             "terminate_connections",
             volume_id=volume.id,
@@ -303,10 +305,8 @@ def compare_exports(context: RequestContext, volume: Volume) -> list[str]:
     :raises ManagerTimeout: no answer in time
     :raises Unavailable: the backend or its manager does not answer
     """
-    with _call_slot(context, volume.backend, volume.id):
-        found: list[str] = _manager(volume.backend).call(
-            context, "compare_exports", volume_id=volume.id
-        )
+    with _turn_of_volume(context, volume) as manager:
+        found: list[str] = manager.call(context, "compare_exports", volume_id=volume.id)
     return found
 
 
@@ -316,10 +316,8 @@ def compare_volume(context: RequestContext, volume: Volume) -> list[str]:
     :returns: a sentence for each difference
     :raises: as :func:`compare_exports`
     """
-    with _call_slot(context, volume.backend, volume.id):
-        found: list[str] = _manager(volume.backend).call(
-            context, "compare_volume", volume_id=volume.id
-        )
+    with _turn_of_volume(context, volume) as manager:
+        found: list[str] = manager.call(context, "compare_volume", volume_id=volume.id)
     return found
 
 
@@ -345,8 +343,8 @@ def get_persistent_reservation(
     :raises VolumeNotFound: it does not exist any more
     :raises: as :func:`compare_exports`
     """
-    with _call_slot(context, volume.backend, volume.id):
-        found: PersistentReservation | None = _manager(volume.backend).call(
+    with _turn_of_volume(context, volume) as manager:
+        found: PersistentReservation | None = manager.call(
             context, "get_persistent_reservation", volume_id=volume.id
         )
     return found
@@ -406,9 +404,8 @@ def list_manageable(context: RequestContext, host: str) -> list[Manageable]:
     :raises ManagerTimeout: no answer in time
     :raises Unavailable: the backend or its manager does not answer
     """
-    slot = bulkheads.slot(host, None, context.project_id)
-    with map_rpc_errors(host, "its objects"), slot:
-        found: list[Manageable] = _manager(host).call(context, "list_manageable")
+    with _turn(context, host, None, "its objects") as manager:
+        found: list[Manageable] = manager.call(context, "list_manageable")
     return found
 
 
@@ -418,9 +415,8 @@ def get_manageable(context: RequestContext, host: str, reference: dict[str, str]
     :raises InvalidInput: of the field "ref": there is no such object
     :raises: as :func:`list_manageable`
     """
-    slot = bulkheads.slot(host, None, context.project_id)
-    with map_rpc_errors(host, "its objects"), slot:
-        found: Manageable = _manager(host).call(context, "get_manageable", reference=reference)
+    with _turn(context, host, None, "its objects") as manager:
+        found: Manageable = manager.call(context, "get_manageable", reference=reference)
     return found
 
 
@@ -447,24 +443,42 @@ def get_log_levels(context: RequestContext, host: str, prefix: str) -> dict[str,
     :raises ManagerTimeout: no answer in time
     :raises Unavailable: the message could not be sent, or too many calls wait for the backend
     """
-    slot = bulkheads.slot(host, None, context.project_id)
-    with map_rpc_errors(host, "its log levels"), slot:
-        levels: dict[str, str] = _manager(host).call(context, "get_log_levels", prefix=prefix)
+    with _turn(context, host, None, "its log levels") as manager:
+        levels: dict[str, str] = manager.call(context, "get_log_levels", prefix=prefix)
     return levels
 
 
+def _turn_of_attachment(
+    context: RequestContext, attachment: Attachment
+) -> AbstractContextManager[VersionedManagerClient]:
+    return _turn(context, attachment.backend, attachment.volume_id, f"attachment {attachment.id}")
+
+
+def _turn_of_volume(
+    context: RequestContext, volume: Volume
+) -> AbstractContextManager[VersionedManagerClient]:
+    return _turn(context, volume.backend, volume.id, f"volume {volume.id}")
+
+
 @contextlib.contextmanager
-def _call_slot(
-    context: RequestContext, backend: str, volume_id: str, attachment_id: str | None = None
-) -> Iterator[None]:
-    """Map errors of a call, and let it wait for the answer, if the limits allow one more."""
-    about = f"attachment {attachment_id}" if attachment_id else f"volume {volume_id}"
-    with (
-        map_rpc_errors(backend, about),
-        bulkheads.slot(backend, volume_id, context.project_id),
-    ):
-        yield
+def _turn(
+    context: RequestContext, backend: str, volume_id: str | None, about: str
+) -> Iterator[VersionedManagerClient]:
+    """Map errors of a call, and wait for its turn; return the manager, to be called once.
+
+    The wait is part of [rpc]attach_timeout.
+
+    :param about: as of map_rpc_errors()
+    """
+    slot = bulkheads.slot(backend, volume_id, context.project_id)
+    with map_rpc_errors(backend, about), slot as waited:
+        yield _manager(backend, waited)
 
 
-def _manager(backend: str) -> VersionedManagerClient:
-    return versions.get_client(backend, VERSION, _INTRODUCED)
+def _manager(backend: str, waited: float = 0.0) -> VersionedManagerClient:
+    """Return a client of the managers of a backend.
+
+    :param waited: by how many seconds its time limit is shorter
+    """
+    timeout = CONF.rpc.attach_timeout - int(waited)
+    return versions.get_client(backend, VERSION, _INTRODUCED, timeout)

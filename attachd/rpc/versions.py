@@ -90,16 +90,17 @@ _NOTHING: Final = (None, "")
 
 
 def get_client(
-    backend: str, newest: str, since: Mapping[str, IntroducedIn]
+    backend: str, newest: str, since: Mapping[str, IntroducedIn], timeout: int
 ) -> VersionedManagerClient:
     """Return a client of the managers of one backend.
 
     :param backend: ``host@backend``
     :param newest: the version of the contract that this code speaks
+    :param timeout: whole seconds to wait for an answer; there is a client for each value
     """
     level = get_for_backend(backend, newest)
     client = transport.get_client(
-        backend, timeout=CONF.rpc.attach_timeout, version=level.contract, objects=level.objects
+        backend, timeout=timeout, version=level.contract, objects=level.objects
     )
     return VersionedManagerClient(backend, client, level.contract, since)
 

@@ -115,7 +115,12 @@ RPC_DURATION: Final = _duration(
 )
 RPC_REFUSED: Final = _counter(
     "attachd_rpc_refused_total",
-    "Calls that the API has refused because too many wait, by the limit that is reached.",
+    "Calls that the API has refused, by the limit that they have reached.",
+    ("limit",),
+)
+RPC_TURN_DURATION: Final = _duration(
+    "attachd_rpc_turn_duration_seconds",
+    "How long calls waited in the API for their turn, by the limit for which they had to wait.",
     ("limit",),
 )
 SERVED: Final = _counter(

@@ -12,8 +12,10 @@ bind = "127.0.0.1:8776"
 workers = 2
 # The only kind of worker that keeps connections open while its threads serve others.
 worker_class = "gthread"
-# Most of them wait for managers: [rpc]max_calls of attachd.conf depends on this number.
-threads = 48
+# Requests of a burst wait in them for managers, most of them for their turn.
+threads = 1024
+# Idle connections are among them.
+worker_connections = 4096
 # Each worker loads the API for itself: connections do not survive a fork.
 preload_app = False
 

@@ -50,7 +50,7 @@ def set_defaults() -> None:
     A pool keeps as many connections as threads work at the same time. A connection that is not
     kept is opened and closed for each use, which costs more than the use.
     """
-    cfg.set_defaults(oslo_db_options.database_opts, max_pool_size=20)
+    cfg.set_defaults(oslo_db_options.database_opts, max_pool_size=20, max_overflow=28)
 
 
 set_defaults()

@@ -32,7 +32,7 @@ class ManagerTest(unittest.TestCase):
         super().setUp()
         override(self, "attachd_manager", "1.9", group="upgrade_levels")
         self.client, _made = rpc_clients.patch_clients(self)
-        self.manager = versions.get_client("h@b", "1.10", SINCE)
+        self.manager = versions.get_client("h@b", "1.10", SINCE, 60)
 
     def test_call_leaves_out_empty_unsupported_arguments(self):
         self.manager.call(CONTEXT, "m", always=0, late="x", later=None)
@@ -51,7 +51,7 @@ class ManagerTest(unittest.TestCase):
         for version, supported in (("1.2", True), ("1.10", False)):
             since = {"m": IntroducedIn(version)}
             for manager in (
-                versions.get_client("h@b", "1.10", since),
+                versions.get_client("h@b", "1.10", since, 60),
                 versions.get_fanout_client("1.10", since),
             ):
                 with contextlib.ExitStack() as stack:

@@ -66,20 +66,21 @@ class ReconcileTest(api_context.ApiContextCase):
         with self.assertRaisesRegex(exception.AgentUnavailable, "has not reported since"):
             self.run_reconcile()
 
-    def test_reconcile_counts_as_call_that_waits(self):
-        self.cast.side_effect = lambda *_: waiting.append(bulkheads.waiting_calls())
+    def test_reconcile_counts_as_call_in_progress(self):
+        self.cast.side_effect = lambda *_: waiting.append(bulkheads.calls_in_progress())
         waiting = []
         override(self, "work_timeout", 1, "agent")
         with self.assertRaises(exception.AgentTimeout):
             self.run_reconcile()
-        self.assertEqual(([1], 0), (waiting, bulkheads.waiting_calls()))
+        self.assertEqual(([1], 0), (waiting, bulkheads.calls_in_progress()))
 
     def test_reconcile_over_limit_sends_nothing(self):
+        self.enterContext(mock.patch.object(bulkheads, "max_wait", lambda: 0.0))
         override(self, "max_calls_per_backend", 1, "rpc")
         attachment = Attachment.get(self.ctx, self.attachment_id)
         with (
             bulkheads.slot(f"the agent of host {HOST}", "other", "other"),
-            self.assertRaisesRegex(exception.Unavailable, f"The agent of host {HOST} is busy: 1"),
+            self.assertRaisesRegex(exception.Unavailable, f"The agent of host {HOST} has 1 calls"),
         ):
             self.run_reconcile()
         self.cast.assert_not_called()

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A queue of work: projects in turn, of a project its volumes in turn, of a volume in order."""
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class FairQueue(Generic[T]):
+    """Waiting items; the caller locks it."""
+
+    def __init__(self) -> None:
+        self._projects: OrderedDict[str, OrderedDict[str, deque[T]]] = OrderedDict()
+        self._length = 0
+
+    def __len__(self) -> int:
+        """Return how many items wait."""
+        return self._length
+
+    @property
+    def projects(self) -> int:
+        """How many projects have waiting items."""
+        return len(self._projects)
+
+    def put(self, project: str, volume: str, item: T) -> None:
+        """Append an item."""
+        volumes = self._projects.setdefault(project, OrderedDict())
+        volumes.setdefault(volume, deque()).append(item)
+        self._length += 1
+
+    def take(self, may_take: Callable[[str, str, T], bool]) -> tuple[str, str, T] | None:
+        """Remove the next item that may be taken, and return it with its project and volume.
+
+        :param may_take: is called with the project, the volume and the first item of volumes
+        :returns: None: there is none
+        """
+        for project, volumes in self._projects.items():
+            for volume, items in volumes.items():
+                if may_take(project, volume, items[0]):
+                    item = items.popleft()
+                    self._length -= 1
+                    _rotate(volumes, volume)
+                    _rotate(self._projects, project)
+                    return project, volume, item
+        return None
+
+    def remove(self, project: str, volume: str, item: T) -> None:
+        """Remove an item that waits no more; those of others keep their turns."""
+        volumes = self._projects[project]
+        volumes[volume].remove(item)
+        self._length -= 1
+        if not volumes[volume]:
+            del volumes[volume]
+        if not volumes:
+            del self._projects[project]
+
+
+def _rotate(queues: OrderedDict[str, Any], key: str) -> None:
+    """Make a queue the last one, or remove it if it is empty."""
+    if queues[key]:
+        queues.move_to_end(key)
+    else:
+        del queues[key]

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+
+import unittest
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attachd.rpc.fair_queue import FairQueue
+
+
+def always(_project, _volume, _item):
+    return True
+
+
+class FairQueueTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.queue = FairQueue()
+
+    def fill(self, *places):
+        """Put an item in line for each project and volume, written as one word."""
+        for number, (project, volume) in enumerate(places):
+            self.queue.put(project, volume, number)
+
+    def drain(self, may_take=always):
+        taken = []
+        while (found := self.queue.take(may_take)) is not None:
+            taken.append(found[2])
+        return taken
+
+    def test_projects_have_turns_one_after_the_other(self):
+        self.fill("pv", "pw", "px", "qv", "rv", "qw")
+        self.assertEqual([0, 3, 4, 1, 5, 2], self.drain())
+
+    def test_volumes_of_project_have_turns_one_after_the_other(self):
+        self.fill("pv", "pv", "pv", "pw")
+        self.assertEqual([0, 3, 1, 2], self.drain())
+
+    def test_item_that_may_not_be_taken_keeps_its_place(self):
+        self.fill("pv", "pw", "pv")
+        self.assertEqual([1], self.drain(lambda _project, volume, _item: volume != "v"))
+        self.assertEqual(2, len(self.queue))
+        self.assertEqual([0, 2], self.drain())
+
+    def test_removed_item_leaves_the_turns_of_others(self):
+        self.fill("pv", "qv", "pw")
+        self.queue.remove("p", "v", 0)
+        self.assertEqual((2, 2), (len(self.queue), self.queue.projects))
+        self.assertEqual([2, 1], self.drain())
+        self.assertEqual((0, 0), (len(self.queue), self.queue.projects))
+
+    @given(st.lists(st.tuples(st.sampled_from("pqr"), st.sampled_from("vwx")), max_size=30))
+    def test_each_item_is_taken_once_and_each_volume_in_order(self, places):
+        self.queue = FairQueue()
+        self.fill(*places)
+        taken = self.drain()
+        self.assertEqual(list(range(len(places))), sorted(taken))
+        for place in set(places):
+            own = [number for number in taken if places[number] == place]
+            self.assertEqual(sorted(own), own)
+        self.assertEqual(0, len(self.queue))
