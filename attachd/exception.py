@@ -137,6 +137,15 @@ class AttachmentLimitExceeded(BadRequest):
     )
 
 
+class HostLimitExceeded(Conflict):
+    """The host can take no more attachments: detach one there, or use another host."""
+
+    msg_fmt = (
+        "Host %(host)s has %(count)s attachments, and can take %(limit)s, as its agent reports "
+        "([agent]max_attachments). Detach a volume there first, or use another host."
+    )
+
+
 class InvalidVolumeAttachMode(BadRequest):
     """The caller requests to write and may only read."""
 

@@ -223,6 +223,7 @@ class Agent:
             "machine_id": self._machine_id,
             "token": token,
             "libvirt_secrets": self._secrets is not None,
+            "max_attachments": CONF.agent.max_attachments,
         }
         self._must_confirm = False
         fenced: exception.HostFenced | None = None

@@ -15,6 +15,7 @@ _COLUMNS: Final = {
     "State": "state",
     "Last Seen": "last_seen",
     "Connector Type": "connector_type",
+    "Max Attachments": "max_attachments",
     "Error": "error",
 }
 

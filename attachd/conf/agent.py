@@ -7,6 +7,9 @@ from oslo_config import cfg, types
 
 GROUP = "agent"
 
+MAX_ATTACHMENTS = 4096
+"""The highest limit of attachments that an agent may report for its host."""
+
 OPTIONS = [
     cfg.BoolOpt(
         "enabled",
@@ -103,6 +106,15 @@ OPTIONS = [
         "volumes do not use, as fstrim does, where they are mounted for writing and their storage "
         "takes discarded blocks: 604800 is a week. 0: it does not, such as where fstrim.timer of "
         "the distribution does.",
+    ),
+    cfg.IntOpt(
+        "max_attachments",
+        min=1,
+        max=MAX_ATTACHMENTS,
+        help="How many attachments this host can take, such as because of its bus or its memory. "
+        "The agent reports it, and the service refuses to attach more by the name of the host. "
+        "Connections of Compute whose connector has this name count, and are not refused. What is "
+        "attached stays if the limit is lowered. None: any number.",
     ),
     cfg.IntOpt(
         "report_interval",

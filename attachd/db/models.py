@@ -486,6 +486,8 @@ agents = sa.Table(
     sa.Column("libvirt_secrets", sa.Boolean),
     # what its host has that others have made; NULL: it does not report that
     sa.Column("observed", Json),
+    # how many attachments its host can take; NULL: any number
+    sa.Column("max_attachments", sa.Integer),
     **MARIADB_OPTIONS,
 )
 

@@ -303,6 +303,7 @@ class AgentRow(MachineRow):
     believed_until: datetime.datetime | None
     libvirt_secrets: bool | None
     observed: dict[str, Any] | None
+    max_attachments: int | None
     alive: NotRequired[bool]
 
 

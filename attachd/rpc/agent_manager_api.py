@@ -176,12 +176,14 @@ class Report(HostReport):
     :ivar machine_id: of the firmware or the operating system; None: the machine has none
     :ivar token: distinguishes a copy of the machine from the machine
     :ivar libvirt_secrets: whether the agent defines secrets of libvirt for Compute
+    :ivar max_attachments: how many attachments the host can take; None: any number
     """
 
     lease: int | None
     machine_id: str | None
     token: ReportToken
     libvirt_secrets: bool
+    max_attachments: int | None
 
 
 class DesiredState(TypedDict):

@@ -65,6 +65,7 @@ class Agent(TypedDict):
     :ivar boot_id: of the machine whose reports are accepted; null: not known
     :ivar machine_id: of that machine, of its firmware or operating system; null: not known
     :ivar conflict: the other machine that reports for the host; null: there is none
+    :ivar max_attachments: how many attachments the host can take; null: any number
     :ivar connector: the connector of the host, without secrets; null: nothing can be attached
         there at present
     :ivar devices: those of its last report
@@ -80,6 +81,7 @@ class Agent(TypedDict):
     boot_id: str | None
     machine_id: str | None
     conflict: OtherMachine | None
+    max_attachments: int | None
     connector: dict[str, Any] | None
     devices: list[dict[str, Any]]
     other_devices: list[dict[str, Any]] | None
@@ -107,6 +109,7 @@ def agent_view(row: AgentRow) -> Agent:
             "machine_id": conflict["machine_id"],
             "since": conflict["since"],
         },
+        "max_attachments": row["max_attachments"],
         "connector": connector
         and {key: connector[key] for key in connector if key in _PUBLIC_KEYS},
         "devices": [_show_device(device) for device in row["devices"] or ()],

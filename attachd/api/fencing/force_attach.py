@@ -15,6 +15,7 @@ from attachd.api.fencing import fence_attachments, policy
 from attachd.closed_hosts import fences
 from attachd.context import RequestContext
 from attachd.db import host_identities
+from attachd.db.agents import host_limits
 from attachd.db.attachments import attachment_queries, events
 from attachd.db.row_types import AttachmentRow
 from attachd.objects import Attachment, Volume
@@ -80,10 +81,13 @@ def _check_new_host(ctx: RequestContext, requested: Mapping[str, Any], old: Atta
 
     :raises HostFenced, InitiatorTaken: it may not
     :raises Conflict: its agent cannot attach now
+    :raises HostLimitExceeded: it can take no more attachments
     """
     agent, connector = requested.get("host"), requested.get("connector")
     if agent is not None:
         connector = presence.connector(agent)
+        if old.agent != agent:
+            host_limits.check(agent)
     if connector:
         source = host_identities.get_source(agent, by_service=ctx.by_service)
         host_identities.check(connector, source, former_host=old.host)

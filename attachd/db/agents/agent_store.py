@@ -73,16 +73,6 @@ def _delete_in(connection: sa.Connection, host: str) -> bool:
     return connection.execute(sa.delete(_AGENTS).where(_AGENTS.c.host == host)).rowcount == 1
 
 
-def lock_for_share(connection: sa.Connection, host: str) -> None:
-    """Keep a host from being deleted until a transaction ends, which locks nothing after it.
-
-    :raises AgentNotFound: it has been deleted
-    """
-    statement = sa.select(_AGENTS.c.host).where(_AGENTS.c.host == host)
-    if connection.execute(statement.with_for_update(read=True, key_share=True)).first() is None:
-        raise exception.AgentNotFound(host=host)
-
-
 @retried
 def get(host: str) -> AgentRow:
     """Return a host.
@@ -426,7 +416,7 @@ def list_attachment_ids(host: str) -> list[str]:
 def _delete_unused(host: str) -> bool:
     with session.writer() as connection:
         # A transaction that is about to give it an attachment is waited for, or waits; see
-        # lock_for_share().
+        # host_limits.py.
         connection.execute(
             sa.select(_AGENTS.c.host).where(_AGENTS.c.host == host).with_for_update()
         )

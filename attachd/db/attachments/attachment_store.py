@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from attachd import exception, states
 from attachd.conf import CONF
 from attachd.db import models, quotas
-from attachd.db.agents import agent_store
+from attachd.db.agents import host_limits
 from attachd.db.attachments import (
     attachment_rows,
     connect_rules,
@@ -87,6 +87,7 @@ def reserve(
     :raises InvalidVolumeAttachMode: the volume may only be read, and "rw" was requested
     :raises Forbidden: the volume has another holder, and ``denied_rule`` names a rule
     :raises AgentNotFound: ``agent`` has been deleted
+    :raises HostLimitExceeded: the host of ``agent`` can take no more attachments
     """
     row = attachment_rows.new_row(volume_id, AttachmentKind.ATTACHMENT, values)
     row["state"] = AttachmentState.RESERVED.value
@@ -179,7 +180,7 @@ def _find_or_join(
 def _insert(connection: sa.Connection, row: AttachmentRow) -> None:
     agent = row.get("agent")
     if agent is not None:
-        agent_store.lock_for_share(connection, agent)
+        host_limits.check_in(connection, agent)
     attachment_rows.insert(connection, row)
 
 
@@ -223,6 +224,8 @@ def preview(volume_id: str, values: Mapping[str, Any], request: connect_rules.Re
             mode = decided.mode
             if reserves and duplicate is None:
                 quotas.check_attachments(connection, row["project_id"], limit)
+                if row["agent"] is not None:
+                    host_limits.check_in(connection, row["agent"])
         except exception.AttachdError as error:
             refusal = error
     return Preview(mode, refusal, duplicate is not None, holders)

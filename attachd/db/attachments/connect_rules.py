@@ -26,6 +26,7 @@ import sqlalchemy as sa
 from attachd import exception, host_identity, multiattach, states
 from attachd.conf import CONF
 from attachd.db import host_fences, models
+from attachd.db.agents import host_limits
 from attachd.db.attachments import attachment_moves, attachment_rows, duplicates, legacy_rules
 from attachd.db.attachments.attachment_rows import LockedVolume
 from attachd.db.engine import session
@@ -128,6 +129,7 @@ def decide(locked: LockedVolume, request: Request) -> Decision:
     :raises Forbidden: the volume has another holder, and policy denies the caller to share it
     :raises InvalidVolumeAttachMode: the host asks to write, and may only read
     :raises AttachmentLimitExceeded: the limit of the type or of the host is reached
+    :raises HostLimitExceeded: the host of an agent can take no more attachments
     """
     connector = _reuse_connector(locked.attachment, request)
     parent: Mapping[str, Any] = {}
@@ -384,6 +386,9 @@ def _check_limits(locked: LockedVolume, connector: Connector | None) -> None:
     _check_limit_of_type(volume, [*others, connecting])
     _check_limit_per_host(volume, connector, others)
     _check_limit_of_host(locked.connection, current, connector)
+    if current["state"] in states.INACTIVE and current.get("agent"):
+        # It has not counted since its connect failed.
+        host_limits.check_in(locked.connection, str(current["agent"]))
 
 
 def _check_limit_of_type(volume: LockedVolumeRow, rows: Sequence[AttachmentRow]) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import jsonschema
 
 from attachd import exception, host_identity, objects
+from attachd.conf.agent import MAX_ATTACHMENTS
 from attachd.conf.manager import MAX_LEASE
 from attachd.rpc.agent_manager_api import (
     MAX_ASKED,
@@ -125,6 +126,7 @@ _REPORT: Final = {
         "machine_id": {"type": ["string", "null"], "minLength": 1, **_LINE, "maxLength": 64},
         "token": _TOKEN,
         "libvirt_secrets": {"type": "boolean"},
+        "max_attachments": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_ATTACHMENTS},
     },
     "required": sorted(Report.__required_keys__),
     "additionalProperties": False,

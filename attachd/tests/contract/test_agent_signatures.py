@@ -134,7 +134,7 @@ class AgentManagerContractTest(_Contract, unittest.TestCase):
         agent_manager_api.DesiredState,
     )
     FINGERPRINTS: ClassVar = {
-        "1.0": "e22c279d7a70430db2d57f91ea90d5c5",
+        "1.0": "983e637ef6cf082f78ba973f61d4ec31",
     }
     SENDING: ClassVar = {
         "report": ("call", (CREDENTIALS, REPORT)),

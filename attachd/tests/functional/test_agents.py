@@ -135,6 +135,24 @@ class AgentsTest(AgentCase):
         self.assertEqual(self.host.name, known["connector"]["host"])
         self.detach(attachment_id)
 
+    def test_host_takes_as_many_attachments_as_its_agent_reports(self):
+        self.host.set("max_attachments = 1")
+        self.host.start()
+        attachment_id = self.attach()
+        self.assertEqual(1, self.known()["max_attachments"])
+        other = self.deployment.create_volume()
+        answer = self.deployment.attach(other, self.host.name)
+        self.assertEqual(409, answer.status_code, answer.text)
+        refusal = f"Host {self.host.name} has 1 attachments, and can take 1"
+        self.assertIn(refusal, answer.text)
+        self.assertIn("attachd.host_limit_exceeded", answer.text)
+        self.deployment.wait_for_volume(other, "available")
+        self.detach(attachment_id)
+        attached = self.deployment.attach(other, self.host.name)
+        self.assertEqual(200, attached.status_code, attached.text)
+        detached = self.deployment.detach(attached.json()["attachment"]["id"])
+        self.assertEqual(200, detached.status_code, detached.text)
+
     def known(self):
         return self.deployment.agent(self.host.name)
 

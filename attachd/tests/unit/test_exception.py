@@ -58,6 +58,7 @@ CODES = {
     "NotAcceptable": 406,
     "Conflict": 409,
     "DevicePresent": 409,
+    "HostLimitExceeded": 409,
     "InitiatorTaken": 409,
     "InvalidTransition": 409,
     "ConnectorConflict": 409,

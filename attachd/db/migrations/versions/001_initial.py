@@ -82,6 +82,7 @@ def _create_agents() -> None:
         sa.Column("believed_until", MOMENT),
         sa.Column("libvirt_secrets", sa.Boolean()),
         sa.Column("observed", LONG_TEXT),
+        sa.Column("max_attachments", sa.Integer()),
         sa.PrimaryKeyConstraint("host", name="pk_agents"),
         **MARIADB_OPTIONS,
     )

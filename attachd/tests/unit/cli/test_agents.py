@@ -15,6 +15,7 @@ class AgentsTest(Case):
                 "State": "up",
                 "Last Seen": "2026-01-01T00:00:00.000000",
                 "Connector Type": "kernel",
+                "Max Attachments": None,
                 "Error": None,
             },
             row,

@@ -9,7 +9,7 @@ from attachd.closed_hosts import fences
 from attachd.db.attachments import events
 from attachd.objects import Volume
 from attachd.rpc.manager_api import Fencing
-from attachd.tests.fixtures import api_context, db_rows
+from attachd.tests.fixtures import api_context, db_rows, fake_agent
 
 PROVED = {"result": "proved", "reason": None}
 FAILED = {"result": "failed", "reason": "It is still there."}
@@ -58,6 +58,16 @@ class ForceAttachTest(api_context.ApiContextCase):
             self.replace()
         self.fence.assert_not_called()
         db_rows.remove_attachment(same_host)
+        self.replace()
+
+    def test_host_at_its_limit_is_refused_before_anything_is_done(self):
+        fake_agent.report_agent("node-1", max_attachments=1)
+        other = db_rows.add_attachment(db_rows.add_volume()["id"], "attached", agent="node-1")
+        self.requested["host"] = "node-1"
+        with self.assertRaises(exception.HostLimitExceeded):
+            self.replace()
+        self.fence.assert_not_called()
+        db_rows.remove_attachment(other["id"])
         self.replace()
 
     def test_replaced_attachment_that_is_gone_was_fenced(self):

@@ -74,6 +74,7 @@ class ReportTest(unittest.TestCase):
             "version": (None, 1, "x" * 33),
             "error": (7, []),
             "boot_id": (None, "", 7),
+            "max_attachments": (0, -1, 4097, 1.5, "28", True),
             "token": (None, {}, {**SAID["token"], "process": None}),
             "observed": (
                 [],
