@@ -193,10 +193,15 @@ class MigrationTest(NovaCase):
         wait_until(lambda: len(self.attachments(self.volume)) == 1)
         self.assert_on(TWO)
 
+    def evacuate(self):
+        """Evacuate the server; until that begins, it is ACTIVE on the host that is down."""
+        self.admin.act(self.server, "evacuate", {})
+        wait_until(lambda: self.host_of(self.server) == TWO)
+        self.admin.server_is(self.server, "ACTIVE", "SHUTOFF")
+
     def test_evacuated_server_has_its_volume_on_the_other_host(self):
         self.kill_compute(ONE)
-        self.admin.act(self.server, "evacuate", {})
-        self.admin.server_is(self.server, "ACTIVE", "SHUTOFF")
+        self.evacuate()
         self.assert_on(TWO)
         self.restart_compute(ONE)
         self.assert_on(TWO)
@@ -204,8 +209,7 @@ class MigrationTest(NovaCase):
     def test_server_of_fenced_host_is_evacuated_with_its_volume(self):
         self.kill_compute(ONE)
         self.fence(ONE)
-        self.admin.act(self.server, "evacuate", {})
-        self.admin.server_is(self.server, "ACTIVE", "SHUTOFF")
+        self.evacuate()
         self.assert_on(TWO)
 
 
