@@ -48,9 +48,12 @@ def set_defaults() -> None:
     generator.
 
     A pool keeps as many connections as threads work at the same time. A connection that is not
-    kept is opened and closed for each use, which costs more than the use.
+    kept is opened and closed for each use, which costs more than the use. In a burst more
+    threads wait for one, as long as callers wait for an answer.
     """
-    cfg.set_defaults(oslo_db_options.database_opts, max_pool_size=20, max_overflow=28)
+    cfg.set_defaults(
+        oslo_db_options.database_opts, max_pool_size=20, max_overflow=28, pool_timeout=60
+    )
 
 
 set_defaults()
