@@ -15,7 +15,8 @@ import grpc
 LONGEST: Final = 60.0
 """Seconds that a call may take whose caller has set no limit."""
 _MARGIN: Final = 0.5
-"""Seconds before the limit of the caller in which the answer still arrives."""
+"""Seconds before the limit of the caller in which the answer still arrives; of short limits, a
+tenth."""
 
 
 class CallError(Exception):
@@ -50,7 +51,9 @@ class Call:
 
         :param time_limit: seconds that the caller waits; None: it has set no limit
         """
-        seconds = LONGEST if time_limit is None else min(time_limit - _MARGIN, LONGEST)
+        seconds = LONGEST
+        if time_limit is not None:
+            seconds = min(time_limit - min(_MARGIN, time_limit / 10), LONGEST)
         return cls(f"req-{uuid.uuid4()}", time.monotonic() + seconds)
 
     @property

@@ -142,7 +142,7 @@ def _build(options: argparse.Namespace, cloud: Cloud) -> server.Server:
 
     :raises openstack.exceptions.SDKException: the options do not name a cloud
     """
-    controller = Controller(Storage(cloud.sdk_connection))
+    controller = Controller(Storage(cloud.sdk_connection), options.driver_name)
     identity = Identity(options.driver_name, [controller.check])
     settings = server.Settings(options.endpoint, options.socket_mode, options.workers)
     return server.Server(settings, [identity, controller])

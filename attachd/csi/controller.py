@@ -1,20 +1,55 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Controller service, a client of attachd's API."""
 
-from attachd.csi import csi_pb2
-from attachd.csi.storage import Storage
+from collections import defaultdict
+import http
+from typing import Final
+
+import grpc
+
+from attachd.csi import (
+    access,
+    capacity,
+    csi_pb2,
+    expansion,
+    new_volume,
+    volume_view,
+    waiting,
+)
+from attachd.csi.calls import CallError
+from attachd.csi.creation import VolumeCreator
+from attachd.csi.errors import StorageError
+from attachd.csi.new_volume import NewVolume, SizeRange
+from attachd.csi.storage import GIB, Page, Storage, StoredAttachment, StoredVolume, is_id
+
+_RPC = csi_pb2.ControllerServiceCapability.RPC
+
+CAPABILITIES: Final = (
+    _RPC.CREATE_DELETE_VOLUME,
+    _RPC.CLONE_VOLUME,
+    _RPC.EXPAND_VOLUME,
+    _RPC.GET_CAPACITY,
+    _RPC.GET_VOLUME,
+    _RPC.LIST_VOLUMES,
+    _RPC.LIST_VOLUMES_PUBLISHED_NODES,
+    _RPC.SINGLE_NODE_MULTI_WRITER,
+    _RPC.VOLUME_CONDITION,
+)
 
 
 class Controller:
     """The Controller service.
 
     :param storage: the API
+    :param driver: the name of the driver
     """
 
     name = "Controller"
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, driver: str) -> None:
         self._storage = storage
+        self._driver = driver
+        self._creator = VolumeCreator(storage)
 
     def check(self) -> None:
         """Check that the API answers this user.
@@ -28,4 +63,134 @@ class Controller:
         self, _request: csi_pb2.ControllerGetCapabilitiesRequest
     ) -> csi_pb2.ControllerGetCapabilitiesResponse:
         """Return which calls the service has."""
-        return csi_pb2.ControllerGetCapabilitiesResponse()
+        capabilities = [
+            csi_pb2.ControllerServiceCapability(rpc=_RPC(type=rpc_type))
+            for rpc_type in CAPABILITIES
+        ]
+        return csi_pb2.ControllerGetCapabilitiesResponse(capabilities=capabilities)
+
+    def create_volume(self, request: csi_pb2.CreateVolumeRequest) -> csi_pb2.CreateVolumeResponse:
+        """Create a volume, or return the one that has the name."""
+        new = NewVolume.from_request(self._driver, request)
+        volume = self._creator.create(new)
+        show = volume_view.show_with_topology if new.wants_topology else volume_view.show
+        return csi_pb2.CreateVolumeResponse(volume=show(volume))
+
+    def delete_volume(self, request: csi_pb2.DeleteVolumeRequest) -> csi_pb2.DeleteVolumeResponse:
+        """Delete a volume, and wait until it is gone; one that is gone is a success."""
+        volume = self._storage.volume(request.volume_id)
+        if volume is not None and volume.status != "deleting":
+            volume = self._delete(volume)
+        if volume is not None:
+            volume = waiting.wait_while(self._storage, volume, {"deleting"}, "being deleted")
+        if volume is not None:
+            reason = self._storage.find_failure(volume.id)
+            raise CallError(
+                grpc.StatusCode.UNAVAILABLE,
+                f"Volume {volume.id} could not be deleted, and is {volume.status}: {reason}",
+            )
+        return csi_pb2.DeleteVolumeResponse()
+
+    def _delete(self, volume: StoredVolume) -> StoredVolume | None:
+        """Have a volume deleted; return it as it is then, or None if it is gone."""
+        try:
+            self._storage.delete_volume(volume.id)
+        except StorageError as error:
+            if error.status != http.HTTPStatus.NOT_FOUND:
+                raise
+        return self._storage.volume(volume.id)
+
+    def validate_volume_capabilities(
+        self, request: csi_pb2.ValidateVolumeCapabilitiesRequest
+    ) -> csi_pb2.ValidateVolumeCapabilitiesResponse:
+        """Return whether a volume can have all of some capabilities, or why not."""
+        volume = self._get(request.volume_id)
+        reason = access.find_reason(request.volume_capabilities, is_shared=volume.is_multiattach)
+        parameters = {} if reason else new_volume.read_parameters(request.parameters)
+        if parameters and parameters != new_volume.parameters_of(volume):
+            reason = f"Volume {volume.id} was created with other parameters."
+        if request.mutable_parameters:
+            reason = "mutable_parameters are not supported."
+        if reason:
+            return csi_pb2.ValidateVolumeCapabilitiesResponse(message=reason)
+        confirmed = csi_pb2.ValidateVolumeCapabilitiesResponse.Confirmed(
+            volume_context=request.volume_context,
+            volume_capabilities=request.volume_capabilities,
+            parameters=request.parameters,
+        )
+        return csi_pb2.ValidateVolumeCapabilitiesResponse(confirmed=confirmed)
+
+    def list_volumes(self, request: csi_pb2.ListVolumesRequest) -> csi_pb2.ListVolumesResponse:
+        """Return the volumes of the project, oldest first, with their nodes."""
+        if request.max_entries < 0:
+            raise CallError(
+                grpc.StatusCode.INVALID_ARGUMENT, "The field max_entries must not be negative."
+            )
+        page = self._page(request)
+        attachments = defaultdict[str, list[StoredAttachment]](list)
+        for item in self._storage.attachments():
+            attachments[item.volume_id].append(item)
+        response = csi_pb2.ListVolumesResponse()
+        for volume in page.volumes:
+            of_volume = attachments[volume.id]
+            response.entries.add(
+                volume=volume_view.show_with_topology(volume),
+                status=csi_pb2.ListVolumesResponse.VolumeStatus(
+                    published_node_ids=volume_view.list_nodes(of_volume),
+                    volume_condition=volume_view.show_condition(volume, of_volume),
+                ),
+            )
+        if page.has_more:
+            response.next_token = page.volumes[-1].id
+        return response
+
+    def _page(self, request: csi_pb2.ListVolumesRequest) -> Page:
+        """Return a page of volumes.
+
+        :raises CallError: ABORTED: there is no volume of the token
+        """
+        token = request.starting_token
+        wrong = CallError(
+            grpc.StatusCode.ABORTED, f"The token {token} is not valid. Start again without one."
+        )
+        if token and not is_id(token):
+            raise wrong
+        try:
+            return self._storage.page(request.max_entries, token or None)
+        except StorageError as error:
+            raise (wrong if error.reason == "marker_not_found" else error) from error
+
+    def controller_get_volume(
+        self, request: csi_pb2.ControllerGetVolumeRequest
+    ) -> csi_pb2.ControllerGetVolumeResponse:
+        """Return a volume, with its nodes and its condition."""
+        volume = self._get(request.volume_id)
+        attachments = list(self._storage.attachments(volume.id))
+        return csi_pb2.ControllerGetVolumeResponse(
+            volume=volume_view.show_with_topology(volume),
+            status=csi_pb2.ControllerGetVolumeResponse.VolumeStatus(
+                published_node_ids=volume_view.list_nodes(attachments),
+                volume_condition=volume_view.show_condition(volume, attachments),
+            ),
+        )
+
+    def get_capacity(self, request: csi_pb2.GetCapacityRequest) -> csi_pb2.GetCapacityResponse:
+        """Return what is free, by volume type and zone."""
+        return capacity.read(self._storage, request)
+
+    def controller_expand_volume(
+        self, request: csi_pb2.ControllerExpandVolumeRequest
+    ) -> csi_pb2.ControllerExpandVolumeResponse:
+        """Extend a volume, online too; each node then has to grow its device."""
+        volume = self._get(request.volume_id)
+        sizes = SizeRange.from_message(request.capacity_range)
+        grown = expansion.expand(self._storage, volume, sizes)
+        return csi_pb2.ControllerExpandVolumeResponse(
+            capacity_bytes=grown.size_gib * GIB, node_expansion_required=True
+        )
+
+    def _get(self, volume_id: str) -> StoredVolume:
+        volume = self._storage.volume(volume_id)
+        if volume is None:
+            raise CallError(grpc.StatusCode.NOT_FOUND, f"There is no volume {volume_id}.")
+        return volume

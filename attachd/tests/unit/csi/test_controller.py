@@ -1,22 +1,106 @@
 # SPDX-License-Identifier: Apache-2.0
 import unittest
-from unittest import mock
+import uuid
 
 from attachd.csi import csi_pb2
-from attachd.csi.controller import Controller
+from attachd.csi.calls import CallError
+from attachd.csi.controller import CAPABILITIES, Controller
+from attachd.tests.fixtures.csi_requests import GIB, mount, new_volume, sizes
+from attachd.tests.unit.csi.fake_storage import FakeStorage, refusal
+
+_RPC = csi_pb2.ControllerServiceCapability.RPC
 
 
 class ControllerTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.storage = mock.Mock()
-        self.controller = Controller(self.storage)
+        self.storage = FakeStorage()
+        self.controller = Controller(self.storage, "csi.example.org")
 
-    def test_check_asks_the_api(self):
-        self.controller.check()
-        self.storage.check.assert_called_once_with()
+    def failed(self, method, request):
+        with self.assertRaises(CallError) as caught:
+            method(request)
+        return caught.exception.code.name, f"{caught.exception}"
 
-    def test_capabilities_are_answered(self):
+    def test_capabilities_are_those_of_table_without_snapshots(self):
         request = csi_pb2.ControllerGetCapabilitiesRequest()
         response = self.controller.controller_get_capabilities(request)
-        self.assertIsInstance(response, csi_pb2.ControllerGetCapabilitiesResponse)
+        claimed = [item.rpc.type for item in response.capabilities]
+        self.assertEqual(list(CAPABILITIES), claimed)
+        self.assertNotIn(_RPC.CREATE_DELETE_SNAPSHOT, claimed)
+        self.assertNotIn(_RPC.MODIFY_VOLUME, claimed)
+
+    def test_create_volume_returns_volume(self):
+        self.storage.statuses = ["available"]
+        request = csi_pb2.CreateVolumeRequest(**new_volume("pvc"))
+        volume = self.controller.create_volume(request).volume
+        self.assertIn(volume.volume_id, self.storage.volumes)
+
+    def test_delete_volume_waits_until_it_is_gone(self):
+        volume = self.storage.add(status="deleting")
+        self.storage.statuses = ["deleting", "deleting", None]
+        request = csi_pb2.DeleteVolumeRequest(volume_id=volume.id)
+        for _ in range(2):
+            self.controller.delete_volume(request)
+        self.assertEqual([], self.storage.requested)
+
+    def test_delete_volume_that_fails_is_unavailable(self):
+        volume = self.storage.add(status="deleting")
+        self.storage.statuses = ["deleting", "error_deleting"]
+        request = csi_pb2.DeleteVolumeRequest(volume_id=volume.id)
+        code, text = self.failed(self.controller.delete_volume, request)
+        self.assertEqual("UNAVAILABLE", code)
+        self.assertIn("error_deleting: The disk is full.", text)
+
+    def test_delete_volume_that_was_deleted_meanwhile_succeeds(self):
+        volume = self.storage.add()
+        self.storage.failures = [refusal(404, "volume_not_found")]
+        self.storage.statuses = ["available", None]
+        self.controller.delete_volume(csi_pb2.DeleteVolumeRequest(volume_id=volume.id))
+
+    def test_missing_volumes_are_not_found(self):
+        for method, request in (
+            (self.controller.controller_get_volume, csi_pb2.ControllerGetVolumeRequest()),
+            (
+                self.controller.validate_volume_capabilities,
+                csi_pb2.ValidateVolumeCapabilitiesRequest(),
+            ),
+            (
+                self.controller.controller_expand_volume,
+                csi_pb2.ControllerExpandVolumeRequest(),
+            ),
+        ):
+            request.volume_id = "none"
+            self.assertEqual(
+                ("NOT_FOUND", "There is no volume none."), self.failed(method, request)
+            )
+
+    def test_invalid_tokens_are_aborted(self):
+        self.storage.failures = [refusal(404, "marker_not_found")]
+        for token in ("none", str(uuid.uuid4())):
+            request = csi_pb2.ListVolumesRequest(starting_token=token)
+            self.assertEqual("ABORTED", self.failed(self.controller.list_volumes, request)[0])
+        request = csi_pb2.ListVolumesRequest(max_entries=-1)
+        self.assertEqual("INVALID_ARGUMENT", self.failed(self.controller.list_volumes, request)[0])
+
+    def test_validation_confirms_what_is_possible(self):
+        volume = self.storage.add(metadata={"csi.parameter.fsType": "xfs"})
+        request = csi_pb2.ValidateVolumeCapabilitiesRequest(
+            volume_id=volume.id, volume_capabilities=[mount()], parameters={"fsType": "xfs"}
+        )
+        response = self.controller.validate_volume_capabilities(request)
+        self.assertEqual({"fsType": "xfs"}, dict(response.confirmed.parameters))
+        request.parameters["fsType"] = "ext4"
+        response = self.controller.validate_volume_capabilities(request)
+        self.assertFalse(response.HasField("confirmed"))
+        self.assertIn("other parameters", response.message)
+
+    def test_expansion_needs_node(self):
+        volume = self.storage.add()
+        request = csi_pb2.ControllerExpandVolumeRequest(
+            volume_id=volume.id, capacity_range=sizes(2 * GIB)
+        )
+        response = self.controller.controller_expand_volume(request)
+        self.assertEqual(
+            (2 * GIB, True), (response.capacity_bytes, response.node_expansion_required)
+        )

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Creation of volumes by name: any number of calls, at any number of controllers, make one volume.
+
+A volume has its name in its metadata, by which later calls find it.  The request that creates it
+has an idempotency key made of the same name, so of several that find none only one creates it.
+The API stores refusals for a key as well: another attempt has a key with another number.  All
+controllers count from 0, so they agree on the numbers.
+
+Calls with the same name and different parameters at the same time, which the specification
+forbids, may create two volumes; later calls then return the older one.
+"""
+
+import http
+import logging
+import threading
+from typing import Final
+
+import cachetools
+import grpc
+
+from attachd.csi import access, calls, waiting
+from attachd.csi.calls import CallError
+from attachd.csi.errors import StorageError, is_about_size
+from attachd.csi.new_volume import CREATED_KEY, ID_KEY, NewVolume
+from attachd.csi.storage import Storage, StoredVolume
+from attachd.csi.waiting import BEING_CREATED, BEING_DELETED
+
+LOG = logging.getLogger(__name__)
+
+_REMEMBERED: Final = 10_000
+_NO_BACKEND: Final = frozenset({"no_valid_backend", "capability_missing"})
+
+
+class VolumeCreator:
+    """Creates volumes.
+
+    :param storage: the API
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._lock = threading.Lock()
+        self._numbers: cachetools.LRUCache[str, int] = cachetools.LRUCache(_REMEMBERED)
+
+    def create(self, new: NewVolume) -> StoredVolume:
+        """Create a volume, or return the one that is there.
+
+        :raises CallError: ABORTED: it is being created; ALREADY_EXISTS: it is another one; or as
+            the API refuses it
+        """
+        found = self._find(new)
+        if found is None:
+            found = self._storage.volume(self._request(new))
+        if found is None:
+            raise waiting.aborted(f"Volume {new.name} was deleted while it was created")
+        if difference := self._find_difference(found, new):
+            raise CallError(
+                grpc.StatusCode.ALREADY_EXISTS,
+                f"Volume {new.name} exists as {found.id}, and {difference}.",
+            )
+        return self._finish(self._wait_until_created(found))
+
+    def _find(self, new: NewVolume) -> StoredVolume | None:
+        found = self._storage.find_volumes({ID_KEY: new.id})
+        left = [volume for volume in found if volume.status not in BEING_DELETED]
+        for volume in () if left else found:
+            work = f"of the same name, and is {volume.status}"
+            if waiting.wait_while(self._storage, volume, BEING_DELETED, work) is not None:
+                raise waiting.aborted(f"Volume {volume.id} has the same name")
+        return left[0] if left else None
+
+    @staticmethod
+    def _find_difference(volume: StoredVolume, new: NewVolume) -> str:
+        reason = access.find_reason(new.capabilities, is_shared=volume.is_multiattach)
+        return new.find_difference(volume) or reason
+
+    def _request(self, new: NewVolume) -> str:
+        """Request the volume in the first zone that has a backend for it; return its id."""
+        is_shared = self._storage.is_type_shared(new.parameters.get("type"))
+        access.check(new.capabilities, is_shared=is_shared)
+        size = new.sizes.choose_gib(self._least_size(new))
+        failure: StorageError | None = None
+        for zone in new.zones or (None,):
+            try:
+                return self._post(new, size, zone)
+            except StorageError as error:
+                if error.reason not in _NO_BACKEND:
+                    raise _refused(error) from error
+                failure = error
+        assert failure is not None, "there is at least one zone to try"
+        raise failure
+
+    def _least_size(self, new: NewVolume) -> int:
+        """Return the size in GiB that the source of a clone needs, or 1."""
+        if not new.source_id:
+            return 1
+        source = self._storage.volume(new.source_id)
+        if source is None:
+            raise CallError(
+                grpc.StatusCode.NOT_FOUND, f"There is no volume {new.source_id} to clone."
+            )
+        if source.status in BEING_CREATED:
+            raise waiting.aborted(f"Volume {source.id}, which is to be cloned, is being created")
+        return source.size_gib
+
+    def _post(self, new: NewVolume, size_gib: int, zone: str | None) -> str:
+        """Send the request with the first key that has not failed; return the id of the volume."""
+        values = new.values(size_gib, zone)
+        identity = new.key(values, 0)
+        with self._lock:
+            number = self._numbers.get(identity, 0)
+        while calls.current().remaining:
+            try:
+                return self._storage.create_volume(values, new.key(values, number))
+            except StorageError as error:
+                is_gone = error.reason == "key_resource_gone"
+                if error.reason == "key_in_use" or not (is_gone or error.is_replayed):
+                    raise
+                number += 1
+                with self._lock:
+                    self._numbers[identity] = number
+        raise waiting.aborted(f"Volume {new.name} was tried {number} times")
+
+    def _wait_until_created(self, volume: StoredVolume) -> StoredVolume:
+        current = waiting.wait_while(self._storage, volume, BEING_CREATED, "being created")
+        if current is None:
+            raise waiting.aborted(f"Volume {volume.id} was deleted while it was created")
+        return current
+
+    def _finish(self, volume: StoredVolume) -> StoredVolume:
+        """Record that the caller has the volume; one that could not be created is deleted.
+
+        :raises CallError: UNAVAILABLE: it could not be created
+        """
+        if CREATED_KEY in volume.metadata:
+            return volume
+        if volume.status in BEING_DELETED:
+            raise waiting.aborted(f"Volume {volume.id} is being deleted")
+        if volume.status != "error":
+            self._storage.add_metadata(volume.id, {CREATED_KEY: "true"})
+            return volume
+        reason = self._storage.find_failure(volume.id)
+        LOG.warning("Volume %s: create failed: %s", volume.id, reason)
+        try:
+            self._storage.delete_volume(volume.id)
+        except StorageError as error:
+            if error.status != http.HTTPStatus.NOT_FOUND:
+                raise
+        raise CallError(
+            grpc.StatusCode.UNAVAILABLE,
+            f"Volume {volume.id} could not be created and is deleted: {reason}. Repeat the call.",
+        )
+
+
+def _refused(error: StorageError) -> CallError:
+    """Return the error for a request that was refused: sizes have a code of their own."""
+    if is_about_size(error):
+        return CallError(grpc.StatusCode.OUT_OF_RANGE, f"{error}")
+    if error.reason == "invalid_volume":  # of the source of a clone
+        return CallError(grpc.StatusCode.INVALID_ARGUMENT, f"{error}")
+    return error

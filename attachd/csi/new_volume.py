@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A new volume, as CreateVolume describes it: sizes, parameters, zones, and its identity."""
+
+from collections.abc import Mapping
+import dataclasses
+import hashlib
+import json
+from typing import Any, Final, Self
+
+import grpc
+
+from attachd.csi import csi_pb2
+from attachd.csi.calls import CallError
+from attachd.csi.storage import GIB, StoredVolume
+
+TYPE: Final = "type"
+"""Parameter: name or id of the volume type; without it the default type."""
+FS_TYPE: Final = "fsType"
+"""Parameter: file system where the capability names none, as Nomad's."""
+PARAMETERS: Final = (TYPE, FS_TYPE)
+_OF_KUBERNETES: Final = "csi.storage.k8s.io/"
+"""Prefix of parameters that external-provisioner adds, such as the name of the claim."""
+
+ZONE: Final = "topology.csi.attachd.org/zone"
+"""Topology key: the availability zone of attachd."""
+FS_TYPE_CONTEXT: Final = "attachd.fs_type"
+"""Key of volume_context: the parameter fsType."""
+
+ID_KEY: Final = "csi.id"
+_NAME_KEY: Final = "csi.name"
+_SOURCE_KEY: Final = "csi.source"
+_PARAMETER_KEY: Final = "csi.parameter."
+CREATED_KEY: Final = "csi.created"
+"""Metadata of volumes that exist for their caller: one in error without it has no data."""
+
+_MAX_GIB: Final = 10**9 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class SizeRange:
+    """Requested sizes in bytes; 0: no limit."""
+
+    required: int = 0
+    limit: int = 0
+
+    @classmethod
+    def from_message(cls, message: csi_pb2.CapacityRange) -> Self:
+        """Read it from a request.
+
+        :raises CallError: INVALID_ARGUMENT or OUT_OF_RANGE
+        """
+        required, limit = message.required_bytes, message.limit_bytes
+        if required < 0 or limit < 0:
+            raise _out_of_range(f"Sizes are not negative: {required}, {limit}.")
+        if 0 < limit < required:
+            raise CallError(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"limit_bytes, {limit}, is less than required_bytes, {required}.",
+            )
+        return cls(required, limit)
+
+    def choose_gib(self, least_gib: int = 1) -> int:
+        """Return the smallest size in GiB that is not less than another one.
+
+        :raises CallError: OUT_OF_RANGE: no whole number of GiB is in the range
+        """
+        size = max(least_gib, -(-self.required // GIB))
+        if self.limit and size * GIB > self.limit:
+            raise _out_of_range(
+                f"Volumes have whole GiB: {size * GIB} bytes are more than limit_bytes, "
+                f"{self.limit}."
+            )
+        if size > _MAX_GIB:
+            raise _out_of_range(f"required_bytes, {self.required}, is more than {_MAX_GIB} GiB.")
+        return size
+
+    def has(self, size_gib: int) -> bool:
+        """Return whether a size is in the range."""
+        size = size_gib * GIB
+        return self.required <= size and (not self.limit or size <= self.limit)
+
+
+@dataclasses.dataclass(frozen=True)
+class NewVolume:
+    """A volume that is to be created.
+
+    :ivar id: digest of the names of driver and volume: only ASCII, so that it can be searched for
+    :ivar source_id: of the volume to clone; "": none
+    :ivar zones: those that are possible, the preferred first; empty: any
+    :ivar wants_topology: whether the response names the zone
+    """
+
+    id: str
+    name: str
+    sizes: SizeRange
+    capabilities: tuple[csi_pb2.VolumeCapability, ...]
+    parameters: Mapping[str, str]
+    source_id: str
+    zones: tuple[str, ...]
+    wants_topology: bool
+
+    @classmethod
+    def from_request(cls, driver: str, request: csi_pb2.CreateVolumeRequest) -> Self:
+        """Read it from a request.
+
+        :param driver: its name
+        :raises CallError: INVALID_ARGUMENT or OUT_OF_RANGE
+        """
+        digest = hashlib.sha256(f"{driver}\0{request.name}".encode()).hexdigest()
+        wants_topology = request.HasField("accessibility_requirements")
+        if request.mutable_parameters:
+            raise CallError(
+                grpc.StatusCode.INVALID_ARGUMENT, "mutable_parameters are not supported."
+            )
+        return cls(
+            id=digest,
+            name=request.name,
+            sizes=SizeRange.from_message(request.capacity_range),
+            capabilities=tuple(request.volume_capabilities),
+            parameters=read_parameters(request.parameters),
+            source_id=_read_source(request.volume_content_source),
+            zones=_read_zones(request.accessibility_requirements),
+            wants_topology=wants_topology,
+        )
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The metadata by which the volume is found and compared."""
+        source = {_SOURCE_KEY: self.source_id} if self.source_id else {}
+        chosen = {f"{_PARAMETER_KEY}{key}": value for key, value in self.parameters.items()}
+        return {ID_KEY: self.id, _NAME_KEY: self.name, **source, **chosen}
+
+    def values(self, size_gib: int, zone: str | None) -> dict[str, Any]:
+        """Return the body of the request that creates it."""
+        optional = {
+            "volume_type": self.parameters.get(TYPE),
+            "availability_zone": zone,
+            "source_volid": self.source_id or None,
+        }
+        return {
+            "name": "".join(char if char.isprintable() else " " for char in self.name),
+            "size": size_gib,
+            "metadata": self.metadata,
+            **{name: value for name, value in optional.items() if value is not None},
+        }
+
+    def find_difference(self, volume: StoredVolume) -> str:
+        """Return how an existing volume of the same name is another one; "" if it is this one."""
+        known = {
+            key: value
+            for key, value in volume.metadata.items()
+            if key == _SOURCE_KEY or key.startswith(_PARAMETER_KEY)
+        }
+        expected = {key: value for key, value in self.metadata.items() if key in known}
+        of_request = set(self.metadata) - {ID_KEY, _NAME_KEY}
+        if known != expected or of_request != known.keys():
+            return f"it was created with {json.dumps(known, sort_keys=True)}"
+        if not self.sizes.has(volume.size_gib):
+            return f"its size is {volume.size_gib * GIB} bytes"
+        if self.zones and volume.zone not in self.zones:
+            return f"its zone is {volume.zone}"
+        return ""
+
+    def key(self, values: Mapping[str, Any], number: int) -> str:
+        """Return the idempotency key of an attempt.
+
+        :param values: of the request
+        :param number: of attempts before it that created no volume, or one that is deleted
+        """
+        text = json.dumps([values, number], sort_keys=True)
+        return f"csi-{self.id[:32]}-{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def context_of(volume: StoredVolume) -> dict[str, str]:
+    """Return the volume_context, which nodes get."""
+    fs_type = volume.metadata.get(f"{_PARAMETER_KEY}{FS_TYPE}")
+    return {FS_TYPE_CONTEXT: fs_type} if fs_type else {}
+
+
+def source_of(volume: StoredVolume) -> csi_pb2.VolumeContentSource | None:
+    """Return the volume that a volume is a clone of, or None."""
+    source = volume.metadata.get(_SOURCE_KEY)
+    if not source:
+        return None
+    kind = csi_pb2.VolumeContentSource.VolumeSource(volume_id=source)
+    return csi_pb2.VolumeContentSource(volume=kind)
+
+
+def parameters_of(volume: StoredVolume) -> dict[str, str]:
+    """Return the parameters that a volume was created with."""
+    return {
+        key.removeprefix(_PARAMETER_KEY): value
+        for key, value in volume.metadata.items()
+        if key.startswith(_PARAMETER_KEY)
+    }
+
+
+def read_parameters(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the parameters of a storage class without those of Kubernetes.
+
+    :raises CallError: INVALID_ARGUMENT: one is unknown
+    """
+    known = {key: given[key] for key in given if not key.startswith(_OF_KUBERNETES)}
+    if unknown := sorted(known.keys() - set(PARAMETERS)):
+        raise CallError(
+            grpc.StatusCode.INVALID_ARGUMENT,
+            f"There is no parameter {unknown[0]}. Parameters are: {', '.join(PARAMETERS)}.",
+        )
+    return known
+
+
+def _read_source(source: csi_pb2.VolumeContentSource) -> str:
+    kind = source.WhichOneof("type")
+    if kind == "snapshot":
+        raise CallError(grpc.StatusCode.INVALID_ARGUMENT, "Snapshots are not supported.")
+    if kind == "volume" and not source.volume.volume_id:
+        raise CallError(
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "The field volume_content_source.volume.volume_id is required.",
+        )
+    return source.volume.volume_id
+
+
+def _read_zones(requirement: csi_pb2.TopologyRequirement) -> tuple[str, ...]:
+    zones = [zone_of(place) for place in (*requirement.preferred, *requirement.requisite)]
+    return tuple(dict.fromkeys(zone for zone in zones if zone))
+
+
+def zone_of(place: csi_pb2.Topology) -> str | None:
+    """Return the zone of a topology; None: it names none.
+
+    :raises CallError: INVALID_ARGUMENT: it has another key
+    """
+    if unknown := sorted(set(place.segments) - {ZONE}):
+        raise CallError(
+            grpc.StatusCode.INVALID_ARGUMENT,
+            f"There is no topology key {unknown[0]}. The only one is {ZONE}.",
+        )
+    return place.segments.get(ZONE)
+
+
+def _out_of_range(message: str) -> CallError:
+    return CallError(grpc.StatusCode.OUT_OF_RANGE, message)
