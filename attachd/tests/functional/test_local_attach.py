@@ -34,7 +34,7 @@ from attachd.tests.functional.test_backend_data import settings
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
 
-MIB = 2**20
+MIB, GIB = 2**20, 2**30
 
 
 class Case(testtools.TestCase):
@@ -126,6 +126,11 @@ class Case(testtools.TestCase):
     def free_devices(self):
         for backing in self.backings():
             loop.detach(backing)
+
+    def extend(self, volume, size_gib):
+        path = f"/volumes/{volume}/action"
+        self.api.request_json("POST", path, {"os-extend": {"new_size": size_gib}})
+        self.api.wait_for_size(volume, size_gib)
 
     def attachments(self, volume):
         path = f"/attachments/detail?volume_id={volume}"
@@ -341,7 +346,18 @@ class _OnTargets:
 
 @full_only("crash")
 class LifeOnTargetsTest(_OnTargets, _Life, Case):
-    pass
+    def test_xfs_grows_with_its_volume(self):
+        self.hasten()
+        volume = self.api.create_volume()
+        found = self.attach(self.a, volume, mkfs="xfs")
+        data = secrets.token_bytes(MIB)
+        (Path(found.mountpoint) / "data").write_bytes(data)
+        self.extend(volume, 2)
+        grown = self.client(self.a).grow(volume)
+        self.assertEqual((2 * GIB, 2 * GIB), (grown.size_bytes, grown.filesystem_bytes))
+        self.assertEqual(data, (Path(found.mountpoint) / "data").read_bytes())
+        self.detach(self.a, volume)
+        self.assert_nothing_is_left(volume)
 
 
 @full_only("storage")
@@ -360,7 +376,25 @@ class LifeOnImagesTest(_Life, Case):
         return self.start(settings("rbd", self.cluster.options(self.prefix)))
 
     def assert_nothing_is_exported(self):
-        self.assertEqual([], self.cluster.users(self.prefix))
+        # An extension makes a user of the manager, which stays.
+        left = {*self.cluster.users(self.prefix)} - {f"client.{self.prefix}headers"}
+        self.assertEqual(set(), left)
+
+    def test_xfs_grows_with_its_volume_when_it_is_attached_again(self):
+        self.hasten()
+        volume = self.api.create_volume()
+        found = self.attach(self.a, volume, mkfs="xfs")
+        data = secrets.token_bytes(MIB)
+        (Path(found.mountpoint) / "data").write_bytes(data)
+        self.extend(volume, 2)
+        error = self.assertRaises(exception.HostError, self.client(self.a).grow, volume)
+        self.assertIn("Detach the volume, and attach it again", f"{error}")
+        self.detach(self.a, volume)
+        grown = self.attach(self.a, volume, grow_fs=True)
+        self.assertEqual((2 * GIB, 2 * GIB), (grown.size_bytes, grown.filesystem_bytes))
+        self.assertEqual(data, (Path(found.mountpoint) / "data").read_bytes())
+        self.detach(self.a, volume)
+        self.assert_nothing_is_left(volume)
 
 
 class KilledOnTargetsTest(_OnTargets, KilledTest):
