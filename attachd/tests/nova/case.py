@@ -66,6 +66,11 @@ class NovaCase(unittest.TestCase):
                 return "Success" if results == {"Success"} else None
         return None
 
+    def extend(self, volume: str, size_gib: int) -> None:
+        """Ask for a volume to be extended."""
+        body = {"os-extend": {"new_size": size_gib}}
+        self.admin.ok("volume", "POST", f"/volumes/{volume}/action", body)
+
     def hold(self, host: str, step: str) -> None:
         """Let the driver of a host wait in this step until :meth:`release`."""
         self.cloud.hold(host, step)
@@ -86,14 +91,16 @@ class NovaCase(unittest.TestCase):
         if not self._is_running(host):
             self.cloud.start_compute(host)
 
-    def fence(self, host: str) -> None:
-        """Fence a host until the end of the test."""
-        self._control(host, "fence", {"reason": "no power"})
+    def fence(self, host: str) -> Any:
+        """Fence a host until the end of the test, and return the fence."""
+        answer = self._control(host, "fence", {"reason": "no power"})
         self.addCleanup(self._control, host, "unfence", None)
+        return answer["fence"]
 
-    def _control(self, host: str, action: str, body: Any) -> None:
+    def _control(self, host: str, action: str, body: Any) -> Any:
         version = f"{self.cloud.VOLUME_MV}, attachd 1.1"
-        self.admin.ok("volume", "POST", f"/hosts/{host}/{action}", {action: body}, mv=version)
+        path = f"/hosts/{host}/{action}"
+        return self.admin.ok("volume", "POST", path, {action: body}, mv=version)
 
     def stop_storage(self) -> None:
         """Kill the iSCSI target of the type ``iscsi``."""

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The compute host with libvirt, its guests, and the agent that defines secrets there."""
 
+from collections.abc import Iterator
+import contextlib
 import os
 from pathlib import Path
 import re
+import signal
 import socket
 import subprocess
 from typing import Any, Final
@@ -120,6 +123,18 @@ class LibvirtCase(NovaCase):
             self.cloud.kill(name)
             wait_until(lambda: not self._is_running(name))
 
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Let nova-compute, agent and libvirt do nothing for the block; guests go on."""
+        names = (COMPUTE, "agent", "libvirtd")
+        for name in names:
+            self.cloud.kill(name, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for name in names:
+                self.cloud.kill(name, signal.SIGCONT)
+
     def guest(self) -> str:
         """Return a new server on the host, once its guest reports disks."""
         server: str = self.admin.server(host=HOST)
@@ -129,6 +144,19 @@ class LibvirtCase(NovaCase):
     def console(self, server: str) -> str:
         """Return what the guest of a server has written."""
         return str(self.admin.act(server, "os-getConsoleOutput", {"length": None})["output"])
+
+    def boot_volume(self) -> str:
+        """Return a new volume on Ceph from which guests boot."""
+        volume: str = self.admin.volume("ceph", bootable=True)
+        target = f"rbd:volumes/attachd-{volume}:conf={self.ceph_conf}"
+        line = ("qemu-img", "convert", "-n", "-f", "raw", "-O", "raw")
+        self._run(*line, f"{self.cloud.HOME}/guest.img", target)
+        return volume
+
+    def console_file(self, server: str) -> Path:
+        """Return the file with what the guest of a server has written, for a host that hangs."""
+        folder = Path(f"{self.cloud.HOME}/state/{COMPUTE}/instances/{server}")
+        return folder / "console.log"
 
     def wait_for_line(self, server: str, pattern: str, timeout: float = 120.0) -> str:
         """Wait until the guest has written a line, and return the match."""

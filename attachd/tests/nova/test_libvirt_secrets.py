@@ -16,7 +16,7 @@ from attachd.tests.wait import poll, wait_until
 ROUNDS = int(os.environ.get("ATTACHD_TEST_ROUNDS", "10"))
 SEED = int(os.environ.get("ATTACHD_TEST_SEED", "36"))
 VICTIMS = (COMPUTE, "agent", "attachd-manager")
-SECTORS_OF_2_GIB = 2**31 // 512
+SECTORS_OF_1_GIB, SECTORS_OF_2_GIB = 2**30 // 512, 2**31 // 512
 
 
 class GuestTest(LibvirtCase):
@@ -79,9 +79,8 @@ class GuestTest(LibvirtCase):
         server, volume = self.guest(), self.admin.volume("ceph")
         self.admin.add(server, volume)
         self.wait_for_line(server, "ACCEPT wrote vdb")
-        body = {"os-extend": {"new_size": 2}}
         started = time.monotonic()
-        self.admin.ok("volume", "POST", f"/volumes/{volume}/action", body)
+        self.extend(volume, 2)
         self.wait_for_line(server, f"ACCEPT size vdb {SECTORS_OF_2_GIB}")
         self.assertLess(time.monotonic() - started, 5)
 
@@ -100,6 +99,35 @@ class GuestTest(LibvirtCase):
         self.fence(HOST)
         self.wait_for_line(server, "ACCEPT ioerror vdb")
         self.assert_clean(volume)
+
+    def test_guest_of_fenced_host_that_hangs_is_cut_off(self):
+        server, volume = self.guest(), self.admin.volume("ceph")
+        self.admin.add(server, volume)
+        self.wait_for_line(server, "ACCEPT beat vdb")
+        console = self.console_file(server)
+        with self.frozen():
+            self.fence(HOST)
+            self.admin.volume_is(volume, "available")
+            self.assertEqual(([], set()), (self.watchers(volume), self.users()))
+            wait_until(lambda: "ACCEPT ioerror vdb" in console.read_text(errors="replace"))
+            beats = console.read_text(errors="replace").count("ACCEPT beat vdb")
+        self.cloud.compute_is(HOST, "up")
+        self.wait_for_line(server, r"(?s)ACCEPT ioerror vdb.*ACCEPT ioerror vdb")
+        self.assertEqual(beats, self.console(server).count("ACCEPT beat vdb"))
+        self.assert_clean(volume)
+
+    def test_server_boots_from_volume_and_leaves_nothing(self):
+        volume = self.boot_volume()
+        root = {"uuid": volume, "source_type": "volume", "destination_type": "volume"}
+        server = self.admin.server(host=HOST, image=False, volumes=[{**root, "boot_index": 0}])
+        self.wait_for_line(server, f"ACCEPT up {server}")
+        self.wait_for_line(server, f"ACCEPT new vda size={SECTORS_OF_1_GIB} ro=0")
+        self.assertEqual({self.attachment(volume)}, self.secrets())
+        self.assert_agreed()
+        self.admin.delete(server)
+        self.admin.volume_is(volume, "available")
+        self.assert_clean(volume)
+        self.assert_agreed()
 
     def test_restart_of_libvirt_or_agent_brings_secrets_back(self):
         server, volume = self.guest(), self.admin.volume("ceph")
@@ -247,6 +275,18 @@ class HostKeyTest(LibvirtCase):
         self.assertEqual("available", self.admin.get_volume(volume)["status"])
         self.assertEqual([], self.watchers(volume))
         self.wait_for_line(server, "ACCEPT ioerror vdb")
+
+    def test_fence_says_that_it_cannot_be_proved_and_changes_nothing(self):
+        server, volume = self.attached()
+        (row,) = self.attachments(volume)
+        fence = self.fence(HOST)
+        (result,) = fence["attachments"]
+        self.assertEqual((row["id"], "failed"), (result["attachment_id"], result["result"]))
+        self.assertRegex(result["reason"], "cannot end the access of a host.*Turn the host off")
+        self.assertEqual("in-use", self.admin.get_volume(volume)["status"])
+        self.assertEqual(1, len(self.watchers(volume)))
+        beats = self.console(server).count("ACCEPT beat vdb")
+        wait_until(lambda: self.console(server).count("ACCEPT beat vdb") > beats, interval=0.2)
 
     def test_readonly_volume_is_refused(self):
         server, volume = self.guest(), self.admin.volume("ceph")
