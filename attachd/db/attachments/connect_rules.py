@@ -17,6 +17,7 @@ the API checks before.  attachd.multiattach explains the extra specs of types.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+import contextlib
 import dataclasses
 import enum
 from typing import Any, Final, NamedTuple
@@ -387,8 +388,9 @@ def _check_limits(locked: LockedVolume, connector: Connector | None) -> None:
     _check_limit_per_host(volume, connector, others)
     _check_limit_of_host(locked.connection, current, connector)
     if current["state"] in states.INACTIVE and current.get("agent"):
-        # It has not counted since its connect failed.
-        host_limits.check_in(locked.connection, str(current["agent"]))
+        # It has not counted since its connect failed.  Its agent may have been deleted since.
+        with contextlib.suppress(exception.AgentNotFound):
+            host_limits.check_in(locked.connection, str(current["agent"]))
 
 
 def _check_limit_of_type(volume: LockedVolumeRow, rows: Sequence[AttachmentRow]) -> None:
