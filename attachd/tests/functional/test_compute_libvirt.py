@@ -161,3 +161,18 @@ class LiveMigrationTest(Case):
         self.assertEqual(1, self.cloud.watches(self.volume))
         self.assertEqual({disk["attachment_id"]}, target.secrets())
         self.cloud.wait_for_writes(self.volume)
+
+    def test_guest_goes_on_where_it_was_if_migration_fails(self):
+        source, target = self.attach_guest(), ComputeHost(self, self.cloud)
+        disk = self.cloud.attach_target(self.volume, self.server, target.name)
+        # The target has another secret than the source.
+        changed = describe(disk, secret_uuid=source["attachment_id"])
+        done = self.host.libvirt.move_guest(self.server, target.libvirt, changed)
+        self.assertRegex(done.stderr, f"(?i)no secret.*{source['attachment_id']}")
+        self.cloud.detach(disk)
+        wait_for(target.secrets, lambda found: not found)
+        self.assertEqual({source["attachment_id"]}, self.host.secrets())
+        self.assertEqual({source["attachment_id"]}, self.cloud.users())
+        self.assertEqual({self.server}, self.host.libvirt.guests())
+        self.cloud.wait_for_writes(self.volume)
+        self.assertEqual(1, self.cloud.watches(self.volume))
