@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attached volumes that grow: what nova-compute is asked to do."""
+"""Attached volumes that grow: what nova-compute is asked to do, and what guests see.
+
+test_libvirt_secrets.py has guests with volumes on Ceph.
+"""
 
 from attachd.tests.nova.case import COMPUTES, NovaCase
+from attachd.tests.nova.libvirt_host import LibvirtCase
 from attachd.tests.wait import wait_until
 
 GIB = 2**30
 
 
 class ExtendTest(NovaCase):
-    def extend(self, volume, size):
-        body = {"os-extend": {"new_size": size}}
-        self.admin.ok("volume", "POST", f"/volumes/{volume}/action", body)
-
     def sizes_shown(self, host, volume):
         """Return the sizes that nova-compute has been asked to show to servers of a host."""
         return [call["size"] for call in self.cloud.calls(host, "extend", volume)]
@@ -84,3 +84,21 @@ class ExtendTest(NovaCase):
         wait_until(lambda: self.messages(volume))
         (message,) = self.messages(volume)
         self.assertRegex(message, f"server {unknown}: it does not know the server")
+
+
+class GuestTest(LibvirtCase):
+    def test_guest_sees_device_of_its_host_grow_when_it_is_started_again(self):
+        server, volume = self.guest(), self.admin.volume("disk")
+        self.admin.add(server, volume)
+        self.wait_for_line(server, f"ACCEPT new vdb size={GIB // 512}")
+        self.extend(volume, 2)
+        # Nova's libvirt driver does not extend a "local" volume.
+        wait_until(lambda: self.action_result(server, "extend_volume") == "Error")
+        self.assertEqual(2, self.admin.get_volume(volume)["size"])
+        self.assertNotIn("ACCEPT size vdb", self.console(server))
+        self.admin.act(server, "os-stop")
+        self.admin.server_is(server, "SHUTOFF")
+        self.admin.act(server, "os-start")
+        self.admin.server_is(server, "ACTIVE")
+        self.wait_for_line(server, f"ACCEPT new vdb size={2 * GIB // 512}")
+        self.assert_agreed()
