@@ -15,7 +15,7 @@ from attachd.agent.connectors.base import IDENTITY, ConnectorProperties, HostCon
 from attachd.agent.connectors.brick import BrickConnector
 from attachd.agent.connectors.qemu.connector import QemuConnector, missing_tools
 from attachd.agent.journal import DEFAULT_STATE_PATH, Entry, Journal, Step
-from attachd.agent.mount import mounts, open_handles
+from attachd.agent.mount import binds, mounts, open_handles
 from attachd.linux import block_device, commands
 
 T = TypeVar("T")
@@ -247,6 +247,7 @@ class Host:
         :raises HostError: the host cannot determine it
         """
         if entry.device is not None and self._may_be_present(entry):
+            binds.check_no_publication(entry)
             self._run(open_handles.check_unused, entry.device.path)
         elif entry.connection_info is not None:
             find_paths = self._connector_of(entry).find_device_paths

@@ -24,6 +24,7 @@ from attachd import exception
 from attachd.agent.connectors.base import Device, Options
 from attachd.agent.mount.filesystem_state import FilesystemState
 from attachd.agent.mount.mount_rules import DEFAULTS, MountRules
+from attachd.agent.staging import Staging
 
 DEFAULT_STATE_PATH = Path("/var/lib/attachd/host")
 """The default directory of the journal and of all other state of a host."""
@@ -74,6 +75,7 @@ class Entry:
         found to be empty; what is there is incomplete.  None: none is being made
     :ivar grow_fs: whether its file system grows with the volume, for commands
     :ivar filesystem: its size when it was read last; None: it was not read yet
+    :ivar staging: how containers use it, by a program that asks the agent; None: they do not
     :ivar restoring: it was attached, and is being connected again
     :ivar cloud: the service that it belongs to: the endpoint's URL, for commands with several
     :ivar error: why the last step failed; None: it succeeded, or is in progress
@@ -99,6 +101,7 @@ class Entry:
     formatting: str | None = None
     grow_fs: bool = False
     filesystem: FilesystemState | None = None
+    staging: Staging | None = None
     restoring: bool = False
     cloud: str | None = None
     error: str | None = None
@@ -256,7 +259,7 @@ def _read(path: Path) -> Entry | None:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         device = values["device"] and Device(**values["device"])
-        state = values.get("filesystem")
+        state, staging = values.get("filesystem"), values.get("staging")
         enums = {"owner": Owner(values["owner"]), "step": Step(values["step"])}
         return Entry(
             **{
@@ -265,6 +268,7 @@ def _read(path: Path) -> Entry | None:
                 "device": device,
                 "options": Options(**values["options"]),
                 "filesystem": state and FilesystemState(**state),
+                "staging": staging and Staging.read(staging),
                 "mount_rules": _read_rules(values.get("mount_rules") or {}),
                 "device_numbers": tuple(values.get("device_numbers", ())),
                 "made_directories": tuple(values.get("made_directories", ())),

@@ -27,6 +27,7 @@ class Mount:
     :ivar device: the number of the block device; some file systems report another one
     :ivar mountpoint: as the process sees it
     :ivar source: what was mounted; mostly the path of a device, as the process sees it
+    :ivar options: of this mount, which other mounts of the same file system may not have
     """
 
     mount_id: int
@@ -36,6 +37,7 @@ class Mount:
     read_only: bool
     fs_type: str
     source: str
+    options: tuple[str, ...] = ()
 
     def is_of_device(self, device: int, *, root: Path = Path("/")) -> bool:
         """Return whether it is a mount of a block device.
@@ -133,6 +135,7 @@ def _read(line: str) -> Mount:
         read_only="ro" in {*options.split(","), *super_options.split(",")},
         fs_type=fs_type,
         source=unescape(source),
+        options=tuple(options.split(",")),
     )
 
 

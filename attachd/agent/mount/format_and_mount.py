@@ -9,10 +9,11 @@ from collections.abc import Iterator
 import contextlib
 import os
 from pathlib import Path
+from typing import Any
 import uuid
 
 from attachd import exception
-from attachd.agent.journal import Entry, Journal, Step
+from attachd.agent.journal import Entry, Journal, Owner, Step
 from attachd.agent.mount import filesystems, mounts, open_handles, probe
 from attachd.agent.mount.probe import Progress
 from attachd.linux import loops, mountinfo
@@ -48,7 +49,7 @@ def _mount(journal: Journal, entry: Entry, device: str, progress: Progress, mode
         made = dict.fromkeys(
             (*mounts.list_missing_directories(mountpoint), *entry.made_directories)
         )
-        entry = journal.write(entry, step=Step.MOUNTING, made_directories=tuple(made))
+        entry = _begin(journal, entry, Step.MOUNTING, made_directories=tuple(made))
         progress(f"Mounting {device} at {mountpoint}")
         same_volume = [
             other.device.path
@@ -59,6 +60,12 @@ def _mount(journal: Journal, entry: Entry, device: str, progress: Progress, mode
             device, mountpoint, mode=mode, rules=entry.mount_rules, same_volume=same_volume
         )
     return entry
+
+
+def _begin(journal: Journal, entry: Entry, step: Step, **changes: Any) -> Entry:
+    """Record a step; that of an agent's entry stays, since it is about the device."""
+    steps = {} if entry.owner is Owner.AGENT else {"step": step}
+    return journal.write(entry, **steps, **changes)
 
 
 def _check_links(journal: Journal, entry_id: str, mountpoint: str) -> None:
@@ -139,7 +146,7 @@ def unmount_volume(
     """
     device, mountpoint = entry.device, entry.mountpoint
     if mountpoint is not None:
-        entry = journal.write(entry, step=Step.UNMOUNTING)
+        entry = _begin(journal, entry, Step.UNMOUNTING)
         if device is not None:
             mounts.unmount(mountpoint, device=device.path)
         entry = forget_mountpoint(journal, entry)
