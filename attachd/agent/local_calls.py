@@ -16,6 +16,7 @@ from attachd.agent.host import Host
 from attachd.agent.journal import Entry, Owner, Step
 from attachd.agent.local_socket import Call, CallError, Code
 from attachd.agent.reconciler import CONNECTED
+from attachd.conf import CONF
 from attachd.linux import block_device
 from attachd.rpc import agent_manager_api
 from attachd.rpc.agent_manager_api import AgentCredentials, DesiredState
@@ -52,17 +53,18 @@ class LocalCalls:
     def describe_host(self, _arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return what the host is.
 
-        :returns: ``name`` as attachments name it, ``connector_type``, ``state_path`` of its
-            journal, ``attachments``: how many it has, and ``max_attachments``: how many it can
-            have, None: that is not known
+        :returns: ``name`` as attachments name it, ``connector_type``, ``initiator``: its iSCSI
+            name, if one is configured, ``state_path`` of its journal, ``attachments``: how many it
+            has, and ``max_attachments``: how many it can have, None: there is no limit
         """
         entries = self._host.journal.list_entries()
         return {
             "name": self._host.identity.name,
             "connector_type": self._host.connector.TYPE,
+            "initiator": self._host.identity.initiator,
             "state_path": f"{self._host.journal.state_path}",
             "attachments": len(entries),
-            "max_attachments": None,
+            "max_attachments": CONF.agent.max_attachments,
         }
 
     def get_device(self, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -58,6 +58,7 @@ DETAILS: Final = {
     "Size": "size_bytes",
     "File System": "filesystem",
     "File System Size": "filesystem_bytes",
+    "Published": "published",
 }
 """Additional columns with --long."""
 

@@ -54,6 +54,7 @@ class LocalAttachment:
     :ivar filesystem: its type; None: none whose size is known
     :ivar filesystem_bytes: its size, as it was read last
     :ivar growth: how the file system is smaller than the device, and why; None: it is not
+    :ivar published: the paths where containers have it, separated by commas; None: none has it
     :ivar link: the stable name of the device; None: a plain file has none
     """
 
@@ -72,6 +73,7 @@ class LocalAttachment:
     filesystem: str | None = None
     filesystem_bytes: int | None = None
     growth: str | None = None
+    published: str | None = None
     link: str | None = None
 
 
@@ -418,8 +420,14 @@ def _to_local(entry: Entry, *, present: bool, status: str) -> LocalAttachment:
         error=error,
         **sizes,
         growth=_growth_of(entry, sizes.get("size_bytes")),
+        published=_list_published(entry),
         link=path and device_links.find(entry.volume_id, path),
     )
+
+
+def _list_published(entry: Entry) -> str | None:
+    publications = entry.staging.publications if entry.staging is not None else ()
+    return ", ".join(publication.path for publication in publications) or None
 
 
 def _growth_of(entry: Entry, size: int | None) -> str | None:

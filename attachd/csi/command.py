@@ -3,6 +3,7 @@
 
 import argparse
 from collections.abc import Sequence
+import enum
 import logging
 from pathlib import Path
 import re
@@ -20,15 +21,27 @@ from attachd.csi import server
 from attachd.csi.calls import RequestIds
 from attachd.csi.controller import Controller
 from attachd.csi.identity import DRIVER, Identity
+from attachd.csi.new_volume import ZONE
+from attachd.csi.node import Node
 from attachd.csi.storage import Storage
+from attachd.node.agent_client import AgentClient
 
 NAME: Final = "attachd-csi"
 LOG = logging.getLogger(__name__)
 
 _PAUSE: Final = 1.0
 """Seconds in which a signal is noticed."""
+AGENT_SOCKET: Final = Path("/run/attachd/agent.sock")
 _FORMAT: Final = "%(asctime)s %(levelname)s %(name)s [%(request_id)s] %(message)s"
 _DRIVER_NAME: Final = re.compile(r"(?=.{1,63}$)[a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?")
+
+
+class Mode(enum.StrEnum):
+    """The services of a process, beside Identity."""
+
+    CONTROLLER = "controller"
+    NODE = "node"
+    ALL = "all"
 
 
 def main(words: Sequence[str]) -> int:
@@ -72,9 +85,9 @@ def _parse(words: Sequence[str], cloud: Cloud) -> argparse.Namespace:
     )
     parser.add_argument(
         "--mode",
-        choices=("controller",),
+        choices=tuple(mode.value for mode in Mode),
         required=True,
-        help="the services of this process",
+        help="the services of this process: node needs the rights of root",
     )
     parser.add_argument(
         "--driver-name",
@@ -97,6 +110,7 @@ def _parse(words: Sequence[str], cloud: Cloud) -> argparse.Namespace:
         metavar="N",
         help="number of calls that are served at the same time (default: %(default)s)",
     )
+    _add_node_options(parser)
     parser.add_argument("--debug", action="store_true", help="log details")
     cloud.add_options(parser, words)
     return parser.parse_args(list(words))
@@ -107,6 +121,25 @@ def _endpoint(text: str) -> Path:
         return server.parse_endpoint(text)
     except server.EndpointError as error:
         raise argparse.ArgumentTypeError(f"{error}") from error
+
+
+def _add_node_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--agent-socket",
+        type=Path,
+        default=AGENT_SOCKET,
+        metavar="PATH",
+        help="[agent]local_socket of the agent of this node (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--zone", metavar="NAME", help="the availability zone of this node (default: none)"
+    )
+    parser.add_argument(
+        "--assume-empty",
+        action="store_true",
+        help="look only for signatures on a device before a file system is made on it, and do not "
+        "read it as a whole",
+    )
 
 
 def _driver_name(text: str) -> str:
@@ -142,10 +175,17 @@ def _build(options: argparse.Namespace, cloud: Cloud) -> server.Server:
 
     :raises openstack.exceptions.SDKException: the options do not name a cloud
     """
-    controller = Controller(Storage(cloud.sdk_connection), options.driver_name)
-    identity = Identity(options.driver_name, [controller.check])
+    mode = Mode(options.mode)
+    services: list[Controller | Node] = []
+    if mode is not Mode.NODE:
+        services.append(Controller(Storage(cloud.sdk_connection), options.driver_name))
+    if mode is not Mode.CONTROLLER:
+        topology = {ZONE: options.zone} if options.zone else {}
+        agent = AgentClient(options.agent_socket)
+        services.append(Node(agent, topology, assume_empty=options.assume_empty))
+    identity = Identity(options.driver_name, [item.check for item in services])
     settings = server.Settings(options.endpoint, options.socket_mode, options.workers)
-    return server.Server(settings, [identity, controller])
+    return server.Server(settings, [identity, *services])
 
 
 def _signals() -> threading.Event:

@@ -21,11 +21,13 @@ class HostInfo:
     """A host.
 
     :ivar name: as attachments name it
+    :ivar initiator: its iSCSI name; None: none is configured
     :ivar state_path: of its journal
-    :ivar max_attachments: how many volumes it can have; None: that is not known
+    :ivar max_attachments: how many volumes it can have; None: there is no limit
     """
 
     name: str
+    initiator: str | None
     state_path: Path
     max_attachments: int | None
 
@@ -69,7 +71,9 @@ class AgentClient:
     def get_host(self) -> HostInfo:
         """Return the host."""
         host = self._call("host", {}, 0.0)
-        return HostInfo(host["name"], Path(host["state_path"]), host["max_attachments"])
+        return HostInfo(
+            host["name"], host["initiator"], Path(host["state_path"]), host["max_attachments"]
+        )
 
     def get_device(self, attachment_id: str, timeout: float) -> DeviceInfo:
         """Return the device of an attachment, once it is there.

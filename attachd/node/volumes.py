@@ -82,14 +82,17 @@ class NodeVolumes:
     def stage(self, target: Target, staging: Staging, *, assume_empty: bool = False) -> None:
         """Make a volume ready for publications: mount its file system, if it is to have one.
 
-        A file system is made on a device without data, and only there.
+        A file system is made on a device without data, and only there.  What is attached
+        read-only is staged read-only.
 
         :param staging: without publications
         :param assume_empty: as of a journal entry
-        :raises Refused: it is staged in another manner, or the device is read-only
+        :raises Refused: it is staged in another manner
         """
         with self._journal.volume_lock(target.volume_id, timeout=LOCK_TIMEOUT):
             entry = self._get_attached(target)
+            if target.mode == "ro":
+                staging = dataclasses.replace(staging, read_only=True)
             former = entry.staging
             if former is not None and _is_in_use(entry, former) and not former.is_like(staging):
                 problem = Problem.DIFFERS if former.path == staging.path else Problem.CONFLICTS
@@ -97,12 +100,6 @@ class NodeVolumes:
                     problem,
                     f"Volume {target.volume_id} is staged at {former.path} already, in another "
                     "manner. Unstage it there first.",
-                )
-            if target.mode == "ro" and not staging.read_only:
-                raise Refused(
-                    Problem.CONFLICTS,
-                    f"Volume {target.volume_id} is attached read-only, and is to be staged for "
-                    "writing. Attach it for writing, or stage it read-only.",
                 )
             if former is not None and former.is_like(staging):
                 if self._is_staged(entry):
@@ -250,6 +247,8 @@ class NodeVolumes:
                 self._clear(entry)
             except exception.HostError as left:
                 raise Refused(Problem.UNCLEAN, f"{error} {left}") from error
+            if entry.mountpoint is not None and mountinfo.find_at(entry.mountpoint) is not None:
+                raise Refused(Problem.UNCLEAN, f"{error}") from error
             raise
 
     def _clear(self, entry: Entry) -> None:
@@ -296,27 +295,31 @@ def _check_publication(
     volume_id: str, staging: Staging, use: Staging, publication: Publication
 ) -> None:
     """Check that a publication fits to how a volume is staged and published; raises Refused."""
+    expected = use if use.read_only else dataclasses.replace(use, read_only=staging.read_only)
+    is_like = staging.is_like(expected)
     known = staging.find(publication.path)
-    is_known = known is not None and _is_mounted(known)
-    if is_known and not (known == publication and staging.is_like(use)):
+    if known and _is_mounted(known) and not (known == publication and is_like):
         raise Refused(
             Problem.DIFFERS,
             f"Volume {volume_id} is published at {publication.path} already, in another manner. "
             "Unpublish it there first.",
         )
-    if not staging.is_like(use):
+    if not is_like:
         raise Refused(
-            Problem.CONFLICTS,
-            f"Volume {volume_id} is staged at {use.path} in another manner.",
+            Problem.CONFLICTS, f"Volume {volume_id} is staged at {use.path} in another manner."
         )
-    others = [item.path for item in staging.publications if item.path != publication.path]
-    if staging.exclusive and any(
-        map(_is_mounted, staging.without_publication(publication.path).publications)
-    ):
+    if staging.read_only and not publication.read_only:
         raise Refused(
             Problem.CONFLICTS,
-            f"Volume {volume_id} is published at {', '.join(others)}, and its access mode permits "
-            "one path only. Unpublish it there first.",
+            f"Volume {volume_id} is attached read-only, and is to be published for writing.",
+        )
+    others = staging.without_publication(publication.path).publications
+    published = [item.path for item in others if _is_mounted(item)]
+    if staging.exclusive and published:
+        raise Refused(
+            Problem.CONFLICTS,
+            f"Volume {volume_id} is published at {published[0]}, and its access mode permits one "
+            "path only. Unpublish it there first.",
         )
 
 

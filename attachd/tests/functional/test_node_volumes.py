@@ -10,6 +10,7 @@ from attachd import exception
 from attachd.agent.connectors.base import Device
 from attachd.agent.host import Host, Identity
 from attachd.agent.journal import Entry, Owner, Step
+from attachd.agent.mount import mounts
 from attachd.agent.mount.mount_rules import DEFAULTS
 from attachd.agent.staging import Publication, Staging
 from attachd.linux import block_device, mountinfo
@@ -175,12 +176,14 @@ class NodeVolumesTest(NodeVolumesCase):
         with self.assertRaisesRegex(exception.HostError, "has no file system"):
             self.stage(self.staging(read_only=True))
         self.assert_clean()
+
+    def test_volume_that_is_attached_read_only_is_staged_so(self):
         self.use(self.formatted("ext4"), mode="ro")
-        self.assert_refused(Problem.CONFLICTS, self.stage)
-        staging = self.staging(read_only=True)
         for _ in range(2):
-            self.stage(staging)
-            self.publish(0, staging)
+            self.stage()
+            self.publish(read_only=True)
+        self.assertTrue(self.entry.staging.read_only)
+        self.assert_refused(Problem.CONFLICTS, self.publish, 1)
         with self.assertRaises(OSError):
             self.file().write_text("data")
         self.unpublish()
@@ -193,6 +196,14 @@ class NodeVolumesTest(NodeVolumesCase):
         self.assert_clean()
         self.stage()
         self.unstage()
+
+    def test_other_mount_in_staging_directory_is_kept_until_unstage(self):
+        other = self.formatted("ext4")
+        mounts.mount(other, self.path, mode="rw")
+        self.assert_refused(Problem.UNCLEAN, self.stage)
+        self.assertTrue(mounts.is_mounted(other, self.path))
+        self.unstage()
+        self.assert_clean()
 
     def test_other_uses_are_refused(self):
         self.stage()

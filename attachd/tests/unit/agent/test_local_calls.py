@@ -14,6 +14,7 @@ from attachd.agent.local_socket import CallError, Code
 from attachd.agent.reconciler import Reconciler
 from attachd.rpc import agent_manager_api, manager_api
 from attachd.tests.fixtures import db_rows, fake_host
+from attachd.tests.fixtures.conf_fixture import override
 from attachd.tests.fixtures.fake_host import CREDENTIALS, GIB
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -43,13 +44,15 @@ class LocalCallsTest(fake_host.FakeHostCase):
         return attachment_id
 
     def test_host_is_described(self):
+        override(self, "max_attachments", 28, group="agent")
         self.attached()
         expected = {
             "name": fake_host.NAME,
             "connector_type": "file",
+            "initiator": None,
             "state_path": f"{self.top}",
             "attachments": 1,
-            "max_attachments": None,
+            "max_attachments": 28,
         }
         self.assertEqual(expected, self.call("host"))
 

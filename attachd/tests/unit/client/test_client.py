@@ -11,6 +11,7 @@ from attachd import client, exception
 from attachd.agent.connectors.base import Options
 from attachd.agent.journal import Entry, Owner
 from attachd.agent.restore import Finding, Verdict
+from attachd.agent.staging import Publication, Staging
 from attachd.tests.fixtures import db_rows
 from attachd.tests.unit.client.fake_deployment import (
     INFO,
@@ -89,6 +90,14 @@ class AttachedTest(unittest.TestCase):
         )
         self.assertEqual((True, "rw", None), (found.present, found.mode, found.error))
         self.assertIsNone(found.mountpoint)
+
+    def test_attached_lists_paths_of_containers(self):
+        self.assertIsNone(self.one().published)
+        (entry,) = self.deployment.entries()
+        publications = (Publication("/pods/1"), Publication("/pods/2"))
+        staging = Staging("/staging", "ext4", publications=publications)
+        self.deployment.host.journal.write(entry, staging=staging)
+        self.assertEqual("/pods/1, /pods/2", self.one().published)
 
     def test_attached_with_deleted_attachment_has_status_gone(self):
         self.deployment.service().delete(self.attached.attachment_id)

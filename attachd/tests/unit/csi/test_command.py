@@ -40,6 +40,20 @@ class CommandTest(unittest.TestCase):
         self.assertEqual([True, True], seen)
         self.assertFalse((self.folder / "csi.sock").exists())
 
+    def test_modes_have_their_services(self):
+        for mode, expected in (
+            ("controller", ["Identity", "Controller"]),
+            ("node", ["Identity", "Node"]),
+            ("all", ["Identity", "Controller", "Node"]),
+        ):
+            words = [*self.words[:-1], mode, "--zone", "a"]
+            with (
+                mock.patch.object(command.server, "Server") as made,
+                mock.patch.object(command, "_signals"),
+            ):
+                self.assertEqual((0, ""), self._run(*words))
+            self.assertEqual(expected, [item.name for item in made.call_args.args[1]])
+
     def test_wrong_options_are_refused_with_reason(self):
         for option, value, reason in (
             ("--endpoint", "tcp://1.2.3.4", "unix:///PATH"),

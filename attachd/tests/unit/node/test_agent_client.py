@@ -32,9 +32,9 @@ class AgentClientTest(unittest.TestCase):
         self.assertEqual(code, raised.exception.kind)
 
     def test_host_is_read(self):
-        values = {"connector_type": "kernel", "attachments": 1, "max_attachments": 28}
+        values = {"initiator": "iqn.x", "attachments": 1, "max_attachments": 28}
         self.serve(host=lambda _: {"name": "node-1", "state_path": "/var/x", **values})
-        self.assertEqual(HostInfo("node-1", Path("/var/x"), 28), self.agent.get_host())
+        self.assertEqual(HostInfo("node-1", "iqn.x", Path("/var/x"), 28), self.agent.get_host())
 
     def test_device_is_read_with_its_condition(self):
         call = mock.Mock()

@@ -73,10 +73,14 @@ class NodeVolumesTest(unittest.TestCase):
         with self.assertRaises(exception.LocalConflict):
             self.volumes.stage(self.target, self.staging)
 
-    def test_staging_for_writing_of_read_only_device_is_refused(self):
-        target = Target(_VOLUME, _ATTACHMENT, self.target.device, "ro")
-        self.assert_refused(Problem.CONFLICTS, self.volumes.stage, target, self.staging)
-        self.assertIsNone(self.entry.staging)
+    def test_volume_that_is_attached_read_only_is_not_published_for_writing(self):
+        self.volumes.stage(Target(_VOLUME, _ATTACHMENT, self.target.device, "ro"), self.staging)
+        self.assertTrue(self.entry.staging.read_only)
+        publish = self.volumes.publish
+        with mock.patch.object(NodeVolumes, "_is_staged", return_value=True):
+            self.assert_refused(
+                Problem.CONFLICTS, publish, _VOLUME, self.staging, self.publication
+            )
 
     def test_type_or_option_that_is_not_permitted_is_refused(self):
         for staging in (Staging("/s", "btrfs"), Staging("/s", "ext4", options="bind")):

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The life of volumes on a node, through the real driver, agent, manager and API."""
+
+import json
+import os
+from pathlib import Path
+
+import grpc
+
+from attachd.csi import csi_pb2
+from attachd.tests.fixtures import requirements
+from attachd.tests.functional.csi_node_case import CsiNodeCase, capability
+from attachd.tests.selection import full_only
+from attachd.tests.wait import wait_until
+
+GIB = 2**30
+UNKNOWN = "5b0c6c1e-3f0f-4a39-9a0c-6d9f6f3a0001"
+
+
+class CsiNodeTest(CsiNodeCase):
+    def test_life_of_volume_with_each_call_twice(self):
+        info = self.driver.call("NodeGetInfo")
+        self.assertEqual(self.host.name, info.node_id)
+        zone = {"topology.csi.attachd.org/zone": "zone-1"}
+        self.assertEqual(zone, dict(info.accessible_topology.segments))
+        self.assertTrue(self.driver.call("Probe").ready.value)
+        for _ in range(2):
+            self.stage()
+        for _ in range(2):
+            self.publish(0)
+            self.publish(1)
+        self.file(0).write_text("data")
+        self.assertEqual("data", self.file(1).read_text())
+        usage = {one.unit: one for one in self.stats(self.targets[0]).usage}
+        self.assertGreater(usage[csi_pb2.VolumeUsage.BYTES].total, GIB // 2)
+        self.assertFalse(self.stats(self.staging).volume_condition.abnormal)
+        refused = self.deployment.detach(self.attachment_id)
+        self.assertEqual(409, refused.status_code, refused.text)
+        for _ in range(2):
+            self.unpublish(0)
+            self.unpublish(1)
+        for _ in range(2):
+            self.unstage()
+        self.assert_clean()
+        self.detach()
+
+
+@full_only("containers")
+class CsiNodeFullTest(CsiNodeCase):
+    """What happens less often."""
+
+    def test_xfs_grows_while_it_is_published_and_keeps_data(self):
+        requirements.require_tool(self, "mkfs.xfs")
+        self.stage("xfs")
+        self.publish(0, "xfs")
+        self.file().write_text("data")
+        self.extend(2)
+        for path in (self.targets[0], self.staging):
+            for _ in range(2):
+                self.assertEqual(2 * GIB, self.expand(path, 2 * GIB).capacity_bytes)
+        self.assertGreater(os.statvfs(self.targets[0]).f_blocks * 4096, 1.5 * GIB)
+        self.unpublish()
+        self.unstage()
+        self.detach()
+        self.attach()
+        self.stage("xfs")
+        self.publish(0, "xfs")
+        self.assertEqual("data", self.file().read_text())
+        self.unpublish()
+        self.unstage()
+        self.assert_clean()
+
+    def test_block_volume_is_device_in_container(self):
+        for _ in range(2):
+            self.stage(None)
+            self.publish(0, None)
+        with Path(self.targets[0]).open("r+b") as device:
+            device.write(b"data")
+            os.fsync(device)
+        (usage,) = self.stats(self.targets[0]).usage
+        self.assertEqual(GIB, usage.total)
+        self.extend(2)
+        self.assertEqual(2 * GIB, self.expand(self.targets[0], 2 * GIB).capacity_bytes)
+        # Nothing has it open, and it must not become another disk.
+        self.assertEqual(409, self.deployment.detach(self.attachment_id).status_code)
+        self.unpublish()
+        self.unstage()
+        self.assert_clean()
+        self.detach()
+        self.attach()
+        self.driver.fail("INTERNAL", "NodeStageVolume", **self.stage_fields())
+        self.assert_clean()
+
+    def test_kubelet_restart_repeats_calls_for_same_paths(self):
+        self.stage()
+        self.publish()
+        self.file().write_text("data")
+        with self.file().open():
+            for restart in (self.restart_driver, self.restart_agent):
+                restart()
+                self.driver.call("NodeGetInfo")
+                self.stage()
+                self.publish()
+                self.assertEqual("data", self.file().read_text())
+        self.unpublish()
+        self.unstage()
+        self.assert_clean()
+        self.detach()
+
+    def test_killed_driver_and_agent_between_calls_lose_nothing(self):
+        for number, restart in enumerate((self.restart_driver, self.restart_agent)):
+            for call in (self.stage, self.publish, self.unpublish, self.unstage):
+                call()
+                if call == self.publish:
+                    self.file().write_text(f"{number}")
+                restart()
+                call()
+        self.assert_clean()
+        self.stage()
+        self.publish()
+        self.assertEqual("1", self.file().read_text())
+        self.unpublish()
+        self.unstage()
+
+    def test_driver_killed_in_the_middle_continues(self):
+        for moment in range(6):
+            with self.subTest(moment):
+                calls = [self.start_call("NodeStageVolume", self.stage_fields())]
+                if moment:
+                    wait_until(lambda: self.host.entries()[0].staging is not None)
+                calls += [self.start_call("NodeGetInfo", {})] * moment
+                self.restart_driver()
+                if moment % 2:
+                    self.unstage()
+                    self.assert_clean()
+                self.stage()
+                self.publish()
+                self.unpublish()
+                self.unstage()
+                self.assert_clean()
+
+    def start_call(self, name, fields):
+        """Start a call whose answer is lost."""
+        return self.driver.start_call(name, **fields)
+
+    def test_device_that_is_not_there_yet_is_waited_for(self):
+        self.detach()
+        self.agent.kill()
+        headers = {"Prefer": "respond-async"}
+        response = self.deployment.attach(self.volume_id, self.host.name, **headers)
+        self.attachment_id = response.json()["attachment"]["id"]
+        with self.assertRaises(grpc.RpcError):
+            self.driver.call("NodeStageVolume", **self.stage_fields())
+        self.agent = self.host.start()
+        self.stage()
+        self.unstage()
+
+    def test_staging_is_listed_on_host(self):
+        self.stage()
+        self.publish()
+        (entry,) = self.host.entries()
+        self.assertEqual((self.staging, "attached"), (entry.mountpoint, entry.step))
+        self.assertNotIn("auth_password", json.dumps(f"{entry.staging}"))
+        self.unpublish()
+        self.unstage()
+
+    def test_refusals_have_codes_of_specification(self):
+        stage, publish = self.stage_fields(), self.publish_fields()
+        fail = self.driver.fail
+        for field in ("volume_id", "staging_target_path", "volume_capability"):
+            empty = {name: value for name, value in stage.items() if name != field}
+            fail("INVALID_ARGUMENT", "NodeStageVolume", **empty)
+        for code, changes in (
+            ("NOT_FOUND", {"volume_id": "unknown"}),
+            ("NOT_FOUND", {"publish_context": {"attachd.attachment_id": UNKNOWN}}),
+            ("INVALID_ARGUMENT", {"publish_context": {}}),
+            ("INVALID_ARGUMENT", {"publish_context": {"attachd.attachment_id": "x"}}),
+            ("INVALID_ARGUMENT", {"volume_id": UNKNOWN}),
+            ("INVALID_ARGUMENT", {"volume_capability": capability("", "MULTI_NODE_MULTI_WRITER")}),
+            ("INVALID_ARGUMENT", {"volume_capability": capability("btrfs")}),
+            ("INVALID_ARGUMENT", {"volume_capability": capability("../x")}),
+            (
+                "INVALID_ARGUMENT",
+                {"volume_capability": capability("ext4", "SINGLE_NODE_MULTI_WRITER", "bind")},
+            ),
+        ):
+            with self.subTest(**changes):
+                fail(code, "NodeStageVolume", **{**stage, **changes})
+        fail("FAILED_PRECONDITION", "NodePublishVolume", **publish)
+        self.stage()
+        fail(
+            "ALREADY_EXISTS", "NodeStageVolume", **{**stage, "volume_capability": capability(None)}
+        )
+        without = {name: value for name, value in publish.items() if name != "staging_target_path"}
+        fail("FAILED_PRECONDITION", "NodePublishVolume", **without)
+        fail("NOT_FOUND", "NodePublishVolume", **{**publish, "volume_id": "unknown"})
+        self.publish()
+        fail("ALREADY_EXISTS", "NodePublishVolume", **publish, readonly=True)
+        fail(
+            "FAILED_PRECONDITION",
+            "NodePublishVolume",
+            **{**self.publish_fields(1), "volume_capability": capability(None)},
+        )
+        where = {"volume_id": self.volume_id, "volume_path": "/elsewhere"}
+        fail("NOT_FOUND", "NodeGetVolumeStats", **where)
+        fail("NOT_FOUND", "NodeExpandVolume", **where)
+        sizes = csi_pb2.CapacityRange(required_bytes=5 * GIB)
+        where["volume_path"] = self.targets[0]
+        fail("OUT_OF_RANGE", "NodeExpandVolume", **where, capacity_range=sizes)
+        fail("INVALID_ARGUMENT", "NodeExpandVolume", **where, volume_capability=capability(None))
+        for name, path in (
+            ("NodeUnstageVolume", "staging_target_path"),
+            ("NodeUnpublishVolume", "target_path"),
+        ):
+            fail("NOT_FOUND", name, volume_id="unknown", **{path: "/x"})
+            fail("INVALID_ARGUMENT", name, volume_id=self.volume_id)
+            self.driver.call(name, volume_id=UNKNOWN, **{path: f"{self.folder}/x"})
+        self.unpublish()
+        self.unstage()
+        self.assert_clean()
+
+    def test_volume_of_one_writer_is_published_once(self):
+        access = {"volume_capability": capability("", "SINGLE_NODE_SINGLE_WRITER")}
+        self.driver.call("NodeStageVolume", **{**self.stage_fields(), **access})
+        self.driver.call("NodePublishVolume", **{**self.publish_fields(), **access})
+        second = {**self.publish_fields(1), **access}
+        self.driver.fail("FAILED_PRECONDITION", "NodePublishVolume", **second)
+        self.unpublish()
+        self.unstage()
+
+    def test_condition_of_missing_agent_is_not_known(self):
+        self.stage()
+        self.agent.kill()
+        self.assertFalse(self.stats(self.staging).volume_condition.abnormal)
+        self.assertFalse(self.driver.call("Probe").ready.value)
+        self.driver.fail("UNAVAILABLE", "NodeStageVolume", **self.stage_fields())
+        self.unstage()
+        self.assert_clean()
