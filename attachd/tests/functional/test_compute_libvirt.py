@@ -126,7 +126,8 @@ class FenceTest(Case):
         self.assertEqual({fenced}, self.host.libvirt.guests())
         self.assertEqual({disk["attachment_id"]}, self.cloud.users())
         self.assertEqual(1, self.cloud.watches(self.volume))
-        wait_for(self.host.secrets, lambda found: not found)
+        self.cloud.detach(disk)
+        self.assert_clean()
 
     def fence(self):
         path = f"/hosts/{self.host.name}/fence"
@@ -161,6 +162,8 @@ class LiveMigrationTest(Case):
         self.assertEqual(1, self.cloud.watches(self.volume))
         self.assertEqual({disk["attachment_id"]}, target.secrets())
         self.cloud.wait_for_writes(self.volume)
+        self.cloud.detach(disk)
+        self.assert_clean()
 
     def test_guest_goes_on_where_it_was_if_migration_fails(self):
         source, target = self.attach_guest(), ComputeHost(self, self.cloud)
@@ -176,3 +179,5 @@ class LiveMigrationTest(Case):
         self.assertEqual({self.server}, self.host.libvirt.guests())
         self.cloud.wait_for_writes(self.volume)
         self.assertEqual(1, self.cloud.watches(self.volume))
+        self.cloud.detach(source)
+        self.assert_clean()
