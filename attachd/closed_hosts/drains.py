@@ -13,14 +13,12 @@ from typing import Final, Literal, TypedDict
 from oslo_log import log
 
 from attachd import exception, notifications
+from attachd.closed_hosts import detaches
 from attachd.context import RequestContext
 from attachd.db import host_fences
-from attachd.db.agents import agent_store, agent_transitions
-from attachd.db.attachments import async_requests, attachment_store
+from attachd.db.agents import agent_store
 from attachd.db.row_types import AttachmentWithVolumeRow, HostFenceRow
-from attachd.objects import Attachment
-from attachd.rpc import agent_api, manager_api
-from attachd.states import WITH_ACCESS, AttachmentKind, AttachmentState
+from attachd.states import AttachmentKind, AttachmentState
 
 LOG = log.getLogger(__name__)
 
@@ -147,7 +145,7 @@ def advance(ctx: RequestContext, host: str, tried: set[str] | None = None) -> bo
         ready += [row for row, item in shown if row["id"] not in tried and _has_failed(row, item)]
     ready = ready[: max(AT_ONCE - len(in_progress), 0)]
     for row in ready:
-        _detach(ctx, row)
+        detaches.begin(ctx, row)
     if tried is not None:
         tried.update(row["id"] for row in ready)
     return bool(in_progress or ready)
@@ -161,26 +159,6 @@ def _has_failed(row: AttachmentWithVolumeRow, item: Detach) -> bool:
     """Return whether something has failed that its agent or manager can try again now."""
     is_refused = row["error"] is not None and item["reason"] == row["error"]
     return item["status"] == "failed" or (item["status"] == "detaching" and is_refused)
-
-
-def _detach(ctx: RequestContext, row: AttachmentWithVolumeRow) -> None:
-    """Store that an attachment is to be detached, and have its agent or manager begin."""
-    if row["error"]:
-        agent_transitions.clear_error(row["id"])  # A later one is of this attempt.
-    try:
-        if _needs_agent(row):
-            async_requests.withdraw(row["id"], row["volume_id"])
-            agent_api.reconcile(ctx, str(row["agent"]), row["id"])
-        else:
-            async_requests.disconnect(row["id"], row["volume_id"])
-            manager_api.process_pending(ctx, Attachment.from_row(ctx, row))
-    except (exception.NotFound, exception.InvalidTransition) as error:
-        LOG.info("Attachment %s: changed by another process: %s", row["id"], error)
-    except (exception.Unavailable, exception.AgentUnavailable) as error:
-        LOG.warning("Attachment %s: found later by its agent or manager: %s", row["id"], error)
-    except exception.AttachdError as error:
-        LOG.warning("Attachment %s: not detached by the drain: %s", row["id"], error)
-        attachment_store.record_error(row, f"{error}")
 
 
 def notify_end(host: str) -> None:
@@ -271,14 +249,9 @@ def _has_agent(row: AttachmentWithVolumeRow) -> bool:
     return row["agent"] is not None
 
 
-def _needs_agent(row: AttachmentWithVolumeRow) -> bool:
-    """Return whether an agent may have the device, which it has to remove first."""
-    return _has_agent(row) and AttachmentState(row["state"]) in WITH_ACCESS
-
-
 def _blocked_reason(row: AttachmentWithVolumeRow, agents: AgentStates) -> str | None:
     """Return why the agent that has to remove the device does not; None: it does, or need not."""
-    if not _needs_agent(row):
+    if not detaches.needs_agent(row):
         return None
     state = agents.get(str(row["agent"]))
     if state == "up":

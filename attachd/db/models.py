@@ -631,6 +631,21 @@ compute_events = sa.Table(
 
 # Requests with an Idempotency-Key, each to be executed once. The key is stored as a hash: a reader
 # of the table cannot use it.
+# Attachments of which either all are attached in the end or none: a row is there until all are.
+attachment_sets = sa.Table(
+    "attachment_sets",
+    METADATA,
+    sa.Column("id", Uuid, primary_key=True),
+    sa.Column("attachment_ids", Json, nullable=False),
+    # until then the process of the API that attaches them renews it; then a manager undoes the set
+    sa.Column("expires_at", Moment, nullable=False),
+    # whether they are being removed again
+    sa.Column("undoing", sa.Boolean, nullable=False),
+    sa.Column("created_at", Moment, nullable=False, default=now),
+    sa.Index(None, "expires_at"),
+    **MARIADB_OPTIONS,
+)
+
 idempotency_keys = sa.Table(
     "idempotency_keys",
     METADATA,

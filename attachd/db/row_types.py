@@ -373,6 +373,19 @@ class MessageRow(TypedDict):
     updated_at: datetime.datetime | None
 
 
+class AttachmentSetRow(TypedDict):
+    """Attachments that are attached together, as long as not all of them are.
+
+    :ivar undoing: whether they are being removed again
+    """
+
+    id: str
+    attachment_ids: list[str]
+    expires_at: datetime.datetime
+    undoing: bool
+    created_at: datetime.datetime
+
+
 class IdempotencyKeyRow(TypedDict):
     """A request with an idempotency key.
 

@@ -35,7 +35,7 @@ def reconcile(
     :raises Unavailable: the message could not be sent, or too many calls wait for the agent
     """
     host = str(attachment.agent)
-    with bulkheads.slot(_server_name(host), attachment.volume_id, ctx.project_id):
+    with bulkheads.slot(server_name(host), attachment.volume_id, ctx.project_id):
         if attachment.error:
             # Any later error is a result of this request, or of an attempt in progress.
             agent_transitions.clear_error(attachment.id)
@@ -57,7 +57,7 @@ def define_secret(ctx: RequestContext, attachment: Attachment) -> None:
     if progress is None or progress.is_defined:
         return
     host = progress.host
-    with bulkheads.slot(_server_name(host), attachment.volume_id, ctx.project_id):
+    with bulkheads.slot(server_name(host), attachment.volume_id, ctx.project_id):
         agent_transitions.clear_error(attachment.id)
         agent_api.reconcile(ctx, host, attachment.id)
         if not polling.wait_while(lambda: _is_secret_pending(attachment.id, host), SECRET_TIMEOUT):
@@ -87,10 +87,11 @@ def check_may_wait(ctx: RequestContext, host: str, volume_id: str) -> None:
     :raises TooManyCalls: the volume or the project has too many waiting calls
     :raises Unavailable: too many calls wait for the agent, or in this process
     """
-    bulkheads.check(_server_name(host), volume_id, ctx.project_id)
+    bulkheads.check(server_name(host), volume_id, ctx.project_id)
 
 
-def _server_name(host: str) -> str:
+def server_name(host: str) -> str:
+    """Return the name of an agent for rpc/bulkheads.py."""
     return f"the agent of host {host}"
 
 

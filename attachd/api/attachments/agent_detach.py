@@ -20,6 +20,7 @@ from attachd.api.agents import device_check, presence, reconcile
 from attachd.api.attachments import lifecycle
 from attachd.api.endpoint import AsyncPreference
 from attachd.context import RequestContext
+from attachd.db.agents import agent_transitions
 from attachd.db.attachments import async_requests
 from attachd.objects import Attachment
 from attachd.states import WITH_ACCESS, AttachmentState
@@ -85,6 +86,33 @@ def disconnect_async(
         return lifecycle.accept(ctx, current, async_response, lifecycle.notify_agent)
 
     return _retry_on_transition(ctx, attachment, disconnect)
+
+
+def request(
+    ctx: RequestContext, attachment: Attachment, allowed_states: detach_guard.AllowedStates
+) -> None:
+    """Record that an attachment is to be removed, and notify its agent or manager.
+
+    :raises: as :func:`disconnect_async`
+    """
+    if attachment.agent is None:
+        device_check.check_attachment(ctx, attachment)
+    _retry_on_transition(ctx, attachment, lambda current: _request(ctx, current, allowed_states))
+
+
+def _request(
+    ctx: RequestContext, attachment: Attachment, allowed_states: detach_guard.AllowedStates
+) -> None:
+    if attachment.error:
+        agent_transitions.clear_error(attachment.id)  # A later one is of this attempt.
+    if _may_have_device(attachment):
+        _withdraw(attachment, allowed_states)
+        lifecycle.notify(ctx, attachment, lifecycle.notify_agent)
+        return
+    if attachment.agent is not None:
+        allowed_states = detach_guard.without_device(allowed_states)
+    async_requests.disconnect(attachment.id, attachment.volume_id, allowed_states)
+    lifecycle.notify(ctx, attachment)
 
 
 def release_device(

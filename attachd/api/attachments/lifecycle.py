@@ -382,20 +382,27 @@ def accept(
     ctx: RequestContext,
     attachment: Attachment,
     async_response: AsyncPreference,
-    notify: Notifier = _request_pending,
+    notifier: Notifier = _request_pending,
 ) -> AttachmentBody:
     """Notify the manager or agent of pending work; return the attachment as it is until then."""
     shown = view.show_accepted(ctx, Attachment.get(ctx, attachment.id))
+    notify(ctx, attachment, notifier)
+    async_response.accept("attachments", attachment.id)
+    return shown
+
+
+def notify(
+    ctx: RequestContext, attachment: Attachment, notifier: Notifier = _request_pending
+) -> None:
+    """Notify the manager or agent of pending work; a failure is logged, as recovery finds it."""
     try:
-        notify(ctx, attachment)
+        notifier(ctx, attachment)
     except (exception.Unavailable, exception.AgentUnavailable) as error:
         LOG.warning(
             "Attachment %s: notification failed, recovery will find the row: %s",
             attachment.id,
             error,
         )
-    async_response.accept("attachments", attachment.id)
-    return shown
 
 
 # Notifications of changes that the API makes without the manager, which notifies of its own.

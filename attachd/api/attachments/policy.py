@@ -26,12 +26,14 @@ RULES = [
         policy_rules.MEMBER,
         "Reserve a volume for a server, and connect it if a connector is given.",
         "POST /attachments",
+        "POST /attachments/action (attach_set)",
     ),
     policy_rules.rule(
         CREATE_ON_HOST,
         f"{policy_rules.ADMIN} or {policy_rules.SERVICE}",
         "Have the agent of a host attach the volume there, by the name of the host.",
         "POST /attachments",
+        "POST /attachments/action (attach_set)",
     ),
     policy_rules.rule(
         BOOTABLE,
@@ -59,6 +61,7 @@ RULES = [
         policy_rules.MEMBER,
         "Disconnect and delete an attachment.",
         "DELETE /attachments/{attachment_id}",
+        "POST /attachments/action (detach_set)",
     ),
     policy_rules.rule(
         OVERRIDE,

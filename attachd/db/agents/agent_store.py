@@ -316,19 +316,25 @@ class Progress(NamedTuple):
     is_alive: bool
 
 
-@retried
 def get_progress(attachment_id: str) -> Progress | None:
     """Return the progress of an attachment; None: it does not exist."""
+    return list_progress([attachment_id]).get(attachment_id)
+
+
+@retried
+def list_progress(attachment_ids: Collection[str]) -> dict[str, Progress]:
+    """Return the progress of attachments, by id; one that does not exist is missing."""
+    columns = _ATTACHMENTS.c
     statement = (
-        sa.select(_ATTACHMENTS.c.state, _ATTACHMENTS.c.error, _AGENTS.c.seen_at)
-        .outerjoin(_AGENTS, _AGENTS.c.host == _ATTACHMENTS.c.agent)
-        .where(_ATTACHMENTS.c.id == attachment_id)
+        sa.select(columns.id, columns.state, columns.error, _AGENTS.c.seen_at)
+        .outerjoin(_AGENTS, _AGENTS.c.host == columns.agent)
+        .where(columns.id.in_(attachment_ids))
     )
     with session.reader() as connection:
-        row = connection.execute(statement).first()
-    if row is None:
-        return None
-    return Progress(row.state, row.error, row.seen_at, _is_alive(row.seen_at))
+        return {
+            row.id: Progress(row.state, row.error, row.seen_at, _is_alive(row.seen_at))
+            for row in connection.execute(statement)
+        }
 
 
 class SecretProgress(NamedTuple):

@@ -134,6 +134,50 @@ def _reserve(
     return row
 
 
+class Reservation(NamedTuple):
+    """One of several volumes that are reserved together.
+
+    :ivar values: columns of the new row, with ``id``
+    :ivar denied_rule: as of :func:`reserve`
+    """
+
+    volume_id: str
+    values: Mapping[str, Any]
+    denied_rule: str | None
+
+
+@retried
+def reserve_together(
+    reservations: Sequence[Reservation], first: session.Precondition
+) -> list[AttachmentRow]:
+    """Reserve several volumes, all of them or none, for agents and without servers.
+
+    Volumes are locked in the order of their ids, and what belongs to several volumes after all of
+    them, so that two such transactions, or one and a :func:`reserve`, do not wait for each other.
+
+    :param first: executed first in the transaction
+    :returns: the rows, in the same order
+    :raises: as :func:`reserve`
+    """
+    rows = {}
+    for item in reservations:
+        row = attachment_rows.new_row(item.volume_id, AttachmentKind.ATTACHMENT, item.values)
+        row["state"] = AttachmentState.RESERVED.value
+        rows[item.volume_id] = row
+    with session.writer() as connection:
+        first(connection)
+        projects = sorted({row["project_id"] for row in rows.values()})
+        limits = {name: quotas.lock_attachments(connection, name) for name in projects}
+        for item in sorted(reservations, key=lambda item: item.volume_id):
+            row = rows[item.volume_id]
+            volume, holders = _lock_to_reserve(connection, row)
+            _find_or_join(connection, row, volume, holders, item.denied_rule, first)
+        for row in rows.values():
+            quotas.check_attachments(connection, row["project_id"], limits[row["project_id"]])
+            _insert(connection, row)
+    return list(rows.values())
+
+
 def _reserve_free_volume(
     connection: sa.Connection, row: AttachmentRow, statement: CompiledStatement
 ) -> bool:

@@ -79,6 +79,7 @@ def generate_samples(api: wsgi_api.WsgiApi, ask: Asker | None = None) -> Iterato
         "compute-2",
         devices=_STORY["devices"],
         observed={"devices": _STORY["other_devices"], "asked": []},
+        max_attachments=28,
     )
     stand_ins = {_SERVER: _SERVER}
     for step in STORY:

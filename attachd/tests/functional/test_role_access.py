@@ -155,7 +155,8 @@ class StoryTest(ApiCase):
             for name in role_expectations.TOKENS_BY_ROLE
             if name in role_expectations.allowed_roles(item.policy)
         ]
-        on_host = "host" in ((step.body or {}).get("attachment") or {})
+        body = step.body or {}
+        on_host = any("host" in (body.get(key) or {}) for key in ("attachment", "attach_set"))
         least = role_expectations.ATTACH_ON_HOST if on_host else allowed[-1]
         return test_api_samples.sent(
             api, step._replace(token=role_expectations.TOKENS_BY_ROLE[least])

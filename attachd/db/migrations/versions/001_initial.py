@@ -32,6 +32,7 @@ def upgrade() -> None:
     _create_host_fences()
     _create_host_identities()
     _create_host_locks()
+    _create_attachment_sets()
     _create_idempotency_keys()
     _create_members()
     _create_messages()
@@ -197,6 +198,20 @@ def _create_host_locks() -> None:
         sa.PrimaryKeyConstraint("host", name="pk_host_locks"),
         **MARIADB_OPTIONS,
     )
+
+
+def _create_attachment_sets() -> None:
+    op.create_table(
+        "attachment_sets",
+        sa.Column("id", sa.String(36), nullable=False),
+        sa.Column("attachment_ids", LONG_TEXT, nullable=False),
+        sa.Column("expires_at", MOMENT, nullable=False),
+        sa.Column("undoing", sa.Boolean(), nullable=False),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_attachment_sets"),
+        **MARIADB_OPTIONS,
+    )
+    op.create_index("ix_attachment_sets_expires_at", "attachment_sets", ["expires_at"])
 
 
 def _create_idempotency_keys() -> None:

@@ -22,6 +22,7 @@ ROW_TYPES = {
     models.host_identities: row_types.HostIdentityRow,
     models.compute_events: row_types.ComputeEventRow,
     models.messages: row_types.MessageRow,
+    models.attachment_sets: row_types.AttachmentSetRow,
     models.idempotency_keys: row_types.IdempotencyKeyRow,
     models.events: row_types.EventRow,
 }
