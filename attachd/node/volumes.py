@@ -142,7 +142,8 @@ class NodeVolumes:
                         "there first.",
                     )
                 self._clear(entry)
-            # Also a mount of a device that is gone, or of a lost journal.
+            # Also a mount of a device that is gone, or of a lost journal; never another one.
+            binds.check_no_link(Path(path))
             mounts.unmount(path)
 
     def publish(self, volume_id: str, use: Staging, publication: Publication) -> None:

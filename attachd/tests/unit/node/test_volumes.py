@@ -61,6 +61,12 @@ class NodeVolumesTest(unittest.TestCase):
             self.volumes.unstage(_VOLUME, self.staging.path)
         self.assertIsNone(self.entry.staging)
 
+    def test_link_in_place_of_staging_directory_is_not_followed(self):
+        Path(self.staging.path).symlink_to("/proc")
+        with self.assertRaisesRegex(exception.HostError, "symbolic link"):
+            self.volumes.unstage(_VOLUME, self.staging.path)
+        self.assertTrue(Path("/proc/self").exists())
+
     def test_device_of_other_attachment_is_not_staged(self):
         self.enterContext(mock.patch.object(volumes, "LOCK_TIMEOUT", 0))
         for target in (
