@@ -215,6 +215,12 @@ class Service:
         host.start()
         self.wait_until_alive(host)
 
+    def extend(self, volume: str, size_gib: int) -> None:
+        """Extend a volume, and wait until it has the size."""
+        body = {"os-extend": {"new_size": size_gib}}
+        self.api.request_json("POST", f"/volumes/{volume}/action", body)
+        self.api.wait_for_size(volume, size_gib)
+
     def wait_until_alive(self, host: Host) -> None:
         """Wait until an agent has reported."""
         wait_for(lambda: self.is_alive(host))

@@ -69,14 +69,14 @@ class LocalAttachTest(deployment.AgentCase):
         self.attach(volume, f"--mkfs ext4 --mountpoint {FOLDER}")
         data = secrets.token_bytes(MIB)
         self.a.guest.run(f"cat > {FOLDER}/file; sync", data)
-        self.extend(volume, 2)
+        self.service.extend(volume, 2)
         grown = json.loads(self.type(f"local-grow {volume} -f json"))
         self.assertEqual(2 * GIB, grown["size_bytes"])
         self.assertEqual(("ext4", 2 * GIB), (grown["filesystem"], grown["filesystem_bytes"]))
         self.assertEqual(data, self.a.guest.run(f"cat {FOLDER}/file"))
         self.type(f"local-detach {volume}")
 
-        self.extend(volume, 3)
+        self.service.extend(volume, 3)
         self.attach(volume, f"--mountpoint {FOLDER}")
         (entry,) = self.listed()
         self.assertIn("ext4 has 2 of 3 GiB. Let it grow: attachd local-grow", entry["Growth"])
@@ -85,11 +85,6 @@ class LocalAttachTest(deployment.AgentCase):
         self.assertEqual(data, self.a.guest.run(f"cat {FOLDER}/file"))
         self.type(f"local-detach {volume}")
         self.assert_nothing_is_left(self.service, volume)
-
-    def extend(self, volume, size):
-        api = self.service.api
-        api.request_json("POST", f"/volumes/{volume}/action", {"os-extend": {"new_size": size}})
-        api.wait_for_size(volume, size)
 
     def test_multipath_uses_all_paths_if_requested(self):
         volume = self.service.api.create_volume()

@@ -24,7 +24,7 @@ class NfsTest(deployment.AgentCase):
         for host in self.hosts:
             # As long as the server runs: without it the command hangs.
             self.addCleanup(host.guest.run, _UNMOUNT)
-            self.service.start(host)
+            self.service.start(host, "grow_filesystems = ext4, xfs")
         self.volume = self.service.api.create_volume()
 
     def assert_nothing_is_on_share(self):
@@ -58,9 +58,7 @@ class NfsTest(deployment.AgentCase):
     def test_volume_grows_while_host_writes_and_is_restored_after_power_cut(self):
         attachment = self.service.attach(self.volume, self.a)
         writer = guests.Writer(self, self.a.guest, 12 * MIB)
-        body = {"os-extend": {"new_size": 2}}
-        self.service.api.request_json("POST", f"/volumes/{self.volume}/action", body)
-        self.service.api.wait_for_size(self.volume, 2)
+        self.service.extend(self.volume, 2)
         deployment.wait_for(lambda: self.size() == 2048 * MIB)
         writer.go_on()
         self.assertGreater(writer.end(), 0)
@@ -91,6 +89,22 @@ class NfsTest(deployment.AgentCase):
         """Return how many bytes the files of the share occupy."""
         files = [path for path in self.service.folder.rglob("*") if path.is_file()]
         return sum(path.stat().st_blocks * 512 for path in files)
+
+    def test_file_systems_grow_with_their_volume(self):
+        attachment = self.service.attach(self.volume, self.a)
+        for size_gib, kind in ((2, "ext4 -F"), (3, "xfs -f")):
+            self.a.guest.run(f"mkfs.{kind} -q {self.a.guest.path} && mkdir -p {FOLDER}")
+            self.a.guest.run(f"mount {self.a.guest.path} {FOLDER}")
+            self.service.extend(self.volume, size_gib)
+            self.wait_for_filesystem((size_gib * 1024 - 150) * MIB)
+            self.a.guest.run(f"umount {FOLDER}")
+        self.service.detach(attachment)
+        self.assert_nothing_is_on_share()
+
+    def wait_for_filesystem(self, size):
+        """Wait until the mounted file system has more bytes than this."""
+        command = f"df --output=size --block-size=1 {FOLDER} | tail -1"
+        deployment.wait_for(lambda: int(self.a.guest.run(command)) > size)
 
     def test_writers_are_stopped_at_the_end_of_the_lease(self):
         specs = {"on_lost_agent": "fence", "lost_agent_timeout": "60"}
