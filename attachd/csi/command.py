@@ -18,11 +18,13 @@ from openstack import exceptions
 from attachd import service
 from attachd.cli.clouds import Cloud
 from attachd.csi import server
+from attachd.csi.api import Api
 from attachd.csi.calls import RequestIds
 from attachd.csi.controller import Controller
 from attachd.csi.identity import DRIVER, Identity
 from attachd.csi.new_volume import ZONE
 from attachd.csi.node import Node
+from attachd.csi.publication import Fence
 from attachd.csi.storage import Storage
 from attachd.node.agent_client import AgentClient
 
@@ -110,6 +112,7 @@ def _parse(words: Sequence[str], cloud: Cloud) -> argparse.Namespace:
         metavar="N",
         help="number of calls that are served at the same time (default: %(default)s)",
     )
+    _add_controller_options(parser)
     _add_node_options(parser)
     parser.add_argument("--debug", action="store_true", help="log details")
     cloud.add_options(parser, words)
@@ -121,6 +124,18 @@ def _endpoint(text: str) -> Path:
         return server.parse_endpoint(text)
     except server.EndpointError as error:
         raise argparse.ArgumentTypeError(f"{error}") from error
+
+
+def _add_controller_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--fence",
+        type=Fence,
+        choices=list(Fence),
+        default=Fence.PROVED,
+        help="when a node whose agent is silent is fenced, so that its volumes can be published "
+        "elsewhere: if the backend proves that its access has ended, also if the backend only "
+        "asserts it, or never (default: %(default)s)",
+    )
 
 
 def _add_node_options(parser: argparse.ArgumentParser) -> None:
@@ -178,7 +193,8 @@ def _build(options: argparse.Namespace, cloud: Cloud) -> server.Server:
     mode = Mode(options.mode)
     services: list[Controller | Node] = []
     if mode is not Mode.NODE:
-        services.append(Controller(Storage(cloud.sdk_connection), options.driver_name))
+        storage = Storage(Api(cloud.sdk_connection))
+        services.append(Controller(storage, options.driver_name, options.fence))
     if mode is not Mode.CONTROLLER:
         topology = {ZONE: options.zone} if options.zone else {}
         agent = AgentClient(options.agent_socket)

@@ -20,7 +20,11 @@ from attachd.csi.calls import CallError
 from attachd.csi.creation import VolumeCreator
 from attachd.csi.errors import StorageError
 from attachd.csi.new_volume import NewVolume, SizeRange
+from attachd.csi.publication import Fence, Publication, Publisher
 from attachd.csi.storage import GIB, Page, Storage, StoredAttachment, StoredVolume, is_id
+
+ATTACHMENT_KEY: Final = "attachd.attachment_id"
+"""The only key of publish_context."""
 
 _RPC = csi_pb2.ControllerServiceCapability.RPC
 
@@ -32,6 +36,8 @@ CAPABILITIES: Final = (
     _RPC.GET_VOLUME,
     _RPC.LIST_VOLUMES,
     _RPC.LIST_VOLUMES_PUBLISHED_NODES,
+    _RPC.PUBLISH_READONLY,
+    _RPC.PUBLISH_UNPUBLISH_VOLUME,
     _RPC.SINGLE_NODE_MULTI_WRITER,
     _RPC.VOLUME_CONDITION,
 )
@@ -42,14 +48,16 @@ class Controller:
 
     :param storage: the API
     :param driver: the name of the driver
+    :param fence: when nodes whose agents are silent are fenced
     """
 
     name = "Controller"
 
-    def __init__(self, storage: Storage, driver: str) -> None:
+    def __init__(self, storage: Storage, driver: str, fence: Fence) -> None:
         self._storage = storage
         self._driver = driver
         self._creator = VolumeCreator(storage)
+        self._publisher = Publisher(storage, fence)
 
     def check(self) -> None:
         """Check that the API answers this user.
@@ -99,6 +107,33 @@ class Controller:
             if error.status != http.HTTPStatus.NOT_FOUND:
                 raise
         return self._storage.volume(volume.id)
+
+    def controller_publish_volume(
+        self, request: csi_pb2.ControllerPublishVolumeRequest
+    ) -> csi_pb2.ControllerPublishVolumeResponse:
+        """Attach a volume at a node."""
+        volume = self._get(request.volume_id)
+        capability = request.volume_capability
+        access.check([capability], is_shared=volume.is_multiattach)
+        wanted = Publication(
+            volume=volume,
+            node=request.node_id,
+            mode=access.attach_mode(capability, readonly=request.readonly),
+            is_multi_node=access.is_multi_node(capability),
+            has_one_writer=access.has_one_writer(capability),
+        )
+        attachment_id = self._publisher.publish(wanted)
+        return csi_pb2.ControllerPublishVolumeResponse(
+            publish_context={ATTACHMENT_KEY: attachment_id}
+        )
+
+    def controller_unpublish_volume(
+        self, request: csi_pb2.ControllerUnpublishVolumeRequest
+    ) -> csi_pb2.ControllerUnpublishVolumeResponse:
+        """Detach a volume at a node, or at all; where it is not attached, that is a success."""
+        if is_id(request.volume_id):
+            self._publisher.unpublish(request.volume_id, request.node_id)
+        return csi_pb2.ControllerUnpublishVolumeResponse()
 
     def validate_volume_capabilities(
         self, request: csi_pb2.ValidateVolumeCapabilitiesRequest

@@ -19,6 +19,7 @@ from attachd.csi.calls import CallError
 _BY_REASON: Final[Mapping[str, grpc.StatusCode]] = {
     # The volume, or the node, cannot take one more.
     "attachment_limit_exceeded": StatusCode.RESOURCE_EXHAUSTED,
+    "host_limit_exceeded": StatusCode.RESOURCE_EXHAUSTED,
     "quota_exceeded": StatusCode.RESOURCE_EXHAUSTED,
     "no_valid_backend": StatusCode.RESOURCE_EXHAUSTED,
     "capability_missing": StatusCode.RESOURCE_EXHAUSTED,

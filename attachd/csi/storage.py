@@ -1,30 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The calls of attachd's API that the Controller service makes; each has its limit in time."""
+"""The calls of attachd's API that the Controller service makes."""
 
 from collections.abc import Iterator, Mapping
 import dataclasses
-import functools
+import datetime
 import http
 from typing import Any, Final, NamedTuple, Self
 from urllib import parse
 import uuid
 
 import grpc
-from openstack import connection, exceptions
 
 from attachd import multiattach
-from attachd.client.service import FAILURES, readable_errors
-from attachd.csi import calls
-from attachd.csi.calls import CallError, NotReady
-from attachd.csi.errors import StorageError, status_of
+from attachd.csi.api import Api
+from attachd.csi.calls import CallError
+from attachd.csi.errors import StorageError
 
 GIB: Final = 2**30
-_VERSION: Final = "volume 3.71, attachd 1.1"
-_REFUSED: Final = frozenset(
-    {http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN, http.HTTPStatus.NOT_FOUND}
-)
-_LEAST: Final = 0.1
-"""Seconds of a request that is made at the end of a call."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +24,7 @@ class StoredVolume:
     """A volume, as the API shows it.
 
     :ivar size_gib: in GiB (2**30 bytes)
+    :ivar backend: "host@backend#pool"; None: the user may not see it
     """
 
     id: str
@@ -40,6 +33,7 @@ class StoredVolume:
     zone: str | None
     is_multiattach: bool
     metadata: Mapping[str, str]
+    backend: str | None
 
     @classmethod
     def from_body(cls, shown: Mapping[str, Any]) -> Self:
@@ -51,6 +45,7 @@ class StoredVolume:
             zone=shown["availability_zone"],
             is_multiattach=bool(shown["multiattach"]),
             metadata=shown["metadata"],
+            backend=shown.get("os-vol-host-attr:host"),
         )
 
 
@@ -58,7 +53,9 @@ class StoredVolume:
 class StoredAttachment:
     """An attachment, as the API shows it.
 
-    :ivar host: None: it is reserved for a server or by a client without a host
+    :ivar node: the host whose agent attaches it; None: another client does, such as Compute
+    :ivar host: where it is; None: it is only reserved
+    :ivar created_at: when it was reserved, in UTC
     :ivar condition: None unless it is attached
     """
 
@@ -66,7 +63,9 @@ class StoredAttachment:
     volume_id: str
     status: str
     mode: str
+    node: str | None
     host: str | None
+    created_at: datetime.datetime
     condition: Mapping[str, Any] | None
 
     @classmethod
@@ -77,9 +76,16 @@ class StoredAttachment:
             volume_id=shown["volume_id"],
             status=shown["status"],
             mode="ro" if shown["attach_mode"] == "ro" else "rw",
+            node=shown["agent"],
             host=shown["agent"] or shown["attached_host"],
+            created_at=_parse_time(shown["created_at"]),
             condition=shown["condition"],
         )
+
+    def is_older_reservation(self, seconds: float) -> bool:
+        """Return whether it has only been reserved for more than some seconds."""
+        age = datetime.datetime.now(datetime.UTC) - self.created_at
+        return self.status == "reserved" and age.total_seconds() > seconds
 
 
 class Page(NamedTuple):
@@ -90,38 +96,24 @@ class Page(NamedTuple):
 
 
 class Storage:
-    """The Block Storage API of a cloud.
+    """Volumes, attachments and backends of a cloud.
 
     Its methods raise StorageError.
     """
 
-    def __init__(self, cloud: connection.Connection) -> None:
-        self._cloud = cloud
-
-    @functools.cached_property
-    def _proxy(self) -> Any:
-        # It asks for a token and for versions, so it can fail as any other request.
-        return self._cloud.block_storage
+    def __init__(self, api: Api) -> None:
+        self._api = api
 
     def check(self) -> None:
-        """Check that the API answers this user.
-
-        :raises NotReady: it does not answer
-        :raises CallError: FAILED_PRECONDITION: it refuses this user, or is not there
-        """
-        try:
-            self._request("GET", "/attachments?limit=1")
-        except FAILURES as error:
-            if status_of(error) in _REFUSED:
-                raise CallError(grpc.StatusCode.FAILED_PRECONDITION, f"{error}") from error
-            raise NotReady(f"{error}") from error
+        """Check that the API answers this user; raises as Api.check()."""
+        self._api.check()
 
     def volume(self, volume_id: str) -> StoredVolume | None:
         """Return a volume; None: there is none with this id."""
         if not is_id(volume_id):
             return None
         try:
-            return StoredVolume.from_body(self._ask("GET", f"/volumes/{volume_id}")["volume"])
+            return StoredVolume.from_body(self._api.ask("GET", f"/volumes/{volume_id}")["volume"])
         except StorageError as error:
             if error.status == http.HTTPStatus.NOT_FOUND:
                 return None
@@ -130,7 +122,7 @@ class Storage:
     def find_volumes(self, pairs: Mapping[str, str]) -> list[StoredVolume]:
         """Return the volumes that have some metadata, oldest first."""
         query = parse.urlencode({"metadata": f"{dict(pairs)}", "sort": "created_at:asc,id:asc"})
-        found = self._ask("GET", f"/volumes/detail?{query}")["volumes"]
+        found = self._api.ask("GET", f"/volumes/detail?{query}")["volumes"]
         return [StoredVolume.from_body(shown) for shown in found]
 
     def page(self, limit: int, marker: str | None) -> Page:
@@ -141,32 +133,34 @@ class Storage:
         """
         asked = {"limit": limit or None, "marker": marker, "sort": "created_at:asc,id:asc"}
         query = parse.urlencode({name: value for name, value in asked.items() if value})
-        answer = self._ask("GET", f"/volumes/detail?{query}")
+        answer = self._api.ask("GET", f"/volumes/detail?{query}")
         volumes = [StoredVolume.from_body(shown) for shown in answer["volumes"]]
         return Page(volumes, bool(answer.get("volumes_links")))
 
     def create_volume(self, values: Mapping[str, Any], key: str) -> str:
         """Create a volume and return its id; the same key creates no second one."""
         headers = {"Idempotency-Key": f'"{key}"'}
-        answer = self._ask("POST", "/volumes", {"volume": dict(values)}, headers)
+        answer = self._api.ask("POST", "/volumes", {"volume": dict(values)}, headers)
         return str(answer["volume"]["id"])
 
     def add_metadata(self, volume_id: str, pairs: Mapping[str, str]) -> None:
         """Add metadata to a volume."""
-        self._ask("POST", f"/volumes/{volume_id}/metadata", {"metadata": dict(pairs)})
+        self._api.ask("POST", f"/volumes/{volume_id}/metadata", {"metadata": dict(pairs)})
 
     def delete_volume(self, volume_id: str) -> None:
         """Have a volume deleted."""
-        self._ask("DELETE", f"/volumes/{volume_id}")
+        self._api.ask("DELETE", f"/volumes/{volume_id}")
 
     def extend_volume(self, volume_id: str, size_gib: int) -> None:
         """Have a volume extended."""
-        self._ask("POST", f"/volumes/{volume_id}/action", {"os-extend": {"new_size": size_gib}})
+        self._api.ask(
+            "POST", f"/volumes/{volume_id}/action", {"os-extend": {"new_size": size_gib}}
+        )
 
     def find_failure(self, volume_id: str) -> str:
         """Return the last message to the user about a volume; "" if there is none."""
         query = parse.urlencode({"resource_uuid": volume_id, "sort": "created_at:desc"})
-        found = self._ask("GET", f"/messages?{query}")["messages"]
+        found = self._api.ask("GET", f"/messages?{query}")["messages"]
         return str(found[0]["user_message"]) if found else ""
 
     def attachments(self, volume_id: str | None = None) -> Iterator[StoredAttachment]:
@@ -174,12 +168,45 @@ class Storage:
         asked = {"sort": "created_at:asc,id:asc", "volume_id": volume_id}
         while True:
             query = parse.urlencode({name: value for name, value in asked.items() if value})
-            answer = self._ask("GET", f"/attachments/detail?{query}")
+            answer = self._api.ask("GET", f"/attachments/detail?{query}")
             page = answer["attachments"]
             yield from map(StoredAttachment.from_body, page)
             if not answer.get("attachments_links"):
                 return
             asked["marker"] = page[-1]["id"]
+
+    def attach(self, volume_id: str, node: str, mode: str) -> StoredAttachment:
+        """Have the agent of a node attach a volume, and wait until it has.
+
+        :param mode: "rw" or "ro"
+        """
+        requested = {"volume_uuid": volume_id, "host": node, "mode": mode}
+        answer = self._api.ask("POST", "/attachments", {"attachment": requested})
+        return StoredAttachment.from_body(answer["attachment"])
+
+    def detach(self, attachment_id: str) -> None:
+        """Delete an attachment, and wait until its node has no access any more."""
+        self._api.ask("DELETE", f"/attachments/{attachment_id}")
+
+    def fence(self, node: str, reason: str) -> list[Mapping[str, Any]]:
+        """Fence a node until it starts again; return its attachments, each with the result.
+
+        For administrators.
+        """
+        path = f"/hosts/{parse.quote(node, safe='')}/fence"
+        answer = self._api.ask("POST", path, {"fence": {"reason": reason, "lift": "auto"}})
+        return list(answer["fence"]["attachments"])
+
+    def fencing(self, volume: StoredVolume) -> str:
+        """Return how sure the fencing of the backend of a volume is: "proved", "asserted", "none".
+
+        For administrators; "" if the backend is down or unknown.
+        """
+        backend = (volume.backend or "").partition("#")[0]
+        for pool in self.pools(None):
+            if pool["name"].partition("#")[0] == backend:
+                return str(pool["capabilities"].get("fencing", ""))
+        return ""
 
     def is_type_shared(self, name: str | None) -> bool:
         """Return whether volumes of a type can be attached to several hosts.
@@ -198,9 +225,9 @@ class Storage:
 
     def _types(self, name: str | None) -> list[Any]:
         if name is not None:
-            return list(self._ask("GET", "/types")["volume_types"])
+            return list(self._api.ask("GET", "/types")["volume_types"])
         try:
-            return [self._ask("GET", "/types/default")["volume_type"]]
+            return [self._api.ask("GET", "/types/default")["volume_type"]]
         except StorageError as error:
             if error.status == http.HTTPStatus.NOT_FOUND:
                 return []
@@ -213,45 +240,12 @@ class Storage:
         """
         asked = {"detail": "true", "volume_type": type_name}
         query = parse.urlencode({name: value for name, value in asked.items() if value})
-        return list(self._ask("GET", f"/scheduler-stats/get_pools?{query}")["pools"])
+        return list(self._api.ask("GET", f"/scheduler-stats/get_pools?{query}")["pools"])
 
     def zones(self) -> dict[str, str]:
         """Return the zones of backends by ``host@backend``; for administrators."""
-        services = self._ask("GET", "/os-services")["services"]
+        services = self._api.ask("GET", "/os-services")["services"]
         return {service["host"]: service["zone"] for service in services}
-
-    def _ask(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Any:
-        try:
-            return self._request(method, path, body, headers)
-        except FAILURES as error:
-            raise StorageError(error) from error
-
-    def _request(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Any:
-        call = calls.current()
-        with readable_errors():
-            answer = self._proxy.request(
-                path,
-                method,
-                json=body,
-                headers={"OpenStack-API-Version": _VERSION, **(headers or {})},
-                global_request_id=call.request_id,
-                timeout=max(call.remaining, _LEAST),
-                raise_exc=False,
-            )
-            exceptions.raise_from_response(answer)
-        return answer.json() if answer.content else None
 
 
 def is_id(text: str) -> bool:
@@ -260,3 +254,8 @@ def is_id(text: str) -> bool:
         return str(uuid.UUID(text)) == text
     except ValueError:
         return False
+
+
+def _parse_time(text: str) -> datetime.datetime:
+    found = datetime.datetime.fromisoformat(text)
+    return found if found.tzinfo else found.replace(tzinfo=datetime.UTC)

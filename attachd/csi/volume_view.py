@@ -8,7 +8,6 @@ from attachd.csi import csi_pb2, new_volume
 from attachd.csi.storage import GIB, StoredAttachment, StoredVolume
 
 _ABNORMAL: Final = frozenset({"degraded", "failed"})
-_NOT_PUBLISHED: Final = "reserved"
 
 
 def show(volume: StoredVolume) -> csi_pb2.Volume:
@@ -31,11 +30,7 @@ def show_with_topology(volume: StoredVolume) -> csi_pb2.Volume:
 
 def list_nodes(attachments: Iterable[StoredAttachment]) -> list[str]:
     """Return the nodes where a volume is published, or may be."""
-    return sorted({item.host for item in attachments if item.host and _is_published(item)})
-
-
-def _is_published(attachment: StoredAttachment) -> bool:
-    return attachment.status != _NOT_PUBLISHED
+    return sorted({item.node for item in attachments if item.node and item.status != "reserved"})
 
 
 def show_condition(

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stand-in of the API, whose volumes a test changes."""
 
+from collections.abc import Callable
 import dataclasses
+import datetime
 import json
 from typing import Any
 import uuid
@@ -38,16 +40,34 @@ def make_volume(**values: Any) -> StoredVolume:
         "zone": "nova",
         "is_multiattach": False,
         "metadata": {},
+        "backend": "here@file#file",
     }
     return StoredVolume(**{**known, **values})
 
 
+def make_attachment(volume_id: str, node: str | None = "one", **values: Any) -> StoredAttachment:
+    """Return an attachment."""
+    known: dict[str, Any] = {
+        "id": str(uuid.uuid4()),
+        "volume_id": volume_id,
+        "status": "attached",
+        "mode": "rw",
+        "node": node,
+        "host": node,
+        "created_at": datetime.datetime.now(datetime.UTC),
+        "condition": None,
+    }
+    return StoredAttachment(**{**known, **values})
+
+
 class FakeStorage:
-    """The volumes of an API.
+    """The volumes and attachments of an API.
 
     :ivar volumes: by id
     :ivar statuses: that a volume takes, one with each read
     :ivar failures: of the next requests, in order; None: it succeeds
+    :ivar on_attach: is called when a volume is attached, before it is
+    :ivar results: of fencing, by the id of the attachment
     :ivar keys: idempotency keys, and the ids of what was created
     """
 
@@ -61,6 +81,9 @@ class FakeStorage:
         self.pool_list: list[Any] = []
         self.zone_map: dict[str, str] = {}
         self.attached: list[StoredAttachment] = []
+        self.on_attach: Callable[[], object] = lambda: None
+        self.fencing_kind = "proved"
+        self.results: dict[str, str] = {}
 
     def add(self, **values: Any) -> StoredVolume:
         """Add a volume."""
@@ -128,6 +151,32 @@ class FakeStorage:
 
     def attachments(self, volume_id: str | None = None) -> list[StoredAttachment]:
         return [item for item in self.attached if volume_id in {None, item.volume_id}]
+
+    def attach(self, volume_id: str, node: str, mode: str) -> StoredAttachment:
+        self.on_attach()
+        self._act("attach", volume_id, node, mode)
+        made = make_attachment(volume_id, node, mode=mode)
+        self.attached.append(made)
+        return made
+
+    def detach(self, attachment_id: str) -> None:
+        self._act("detach", attachment_id)
+        self.attached = [item for item in self.attached if item.id != attachment_id]
+
+    def fencing(self, _volume: StoredVolume) -> str:
+        return self.fencing_kind
+
+    def fence(self, node: str, reason: str) -> list[Any]:
+        self._act("fence", node)
+        return [
+            {
+                "attachment_id": item.id,
+                "result": self.results.get(item.id, "proved"),
+                "reason": reason,
+            }
+            for item in self.attached
+            if item.node == node
+        ]
 
     def is_type_shared(self, name: str | None) -> bool:
         return name in self.shared_types

@@ -5,7 +5,8 @@ import uuid
 from attachd.csi import csi_pb2
 from attachd.csi.calls import CallError
 from attachd.csi.controller import CAPABILITIES, Controller
-from attachd.tests.fixtures.csi_requests import GIB, mount, new_volume, sizes
+from attachd.csi.publication import Fence
+from attachd.tests.fixtures.csi_requests import GIB, block, mount, new_volume, sizes
 from attachd.tests.unit.csi.fake_storage import FakeStorage, refusal
 
 _RPC = csi_pb2.ControllerServiceCapability.RPC
@@ -15,7 +16,7 @@ class ControllerTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.storage = FakeStorage()
-        self.controller = Controller(self.storage, "csi.example.org")
+        self.controller = Controller(self.storage, "csi.example.org", Fence.PROVED)
 
     def failed(self, method, request):
         with self.assertRaises(CallError) as caught:
@@ -66,6 +67,10 @@ class ControllerTest(unittest.TestCase):
                 csi_pb2.ValidateVolumeCapabilitiesRequest(),
             ),
             (
+                self.controller.controller_publish_volume,
+                csi_pb2.ControllerPublishVolumeRequest(),
+            ),
+            (
                 self.controller.controller_expand_volume,
                 csi_pb2.ControllerExpandVolumeRequest(),
             ),
@@ -94,6 +99,32 @@ class ControllerTest(unittest.TestCase):
         response = self.controller.validate_volume_capabilities(request)
         self.assertFalse(response.HasField("confirmed"))
         self.assertIn("other parameters", response.message)
+
+    def test_publish_volume_returns_only_id_of_attachment(self):
+        volume = self.storage.add()
+        request = csi_pb2.ControllerPublishVolumeRequest(
+            volume_id=volume.id, node_id="one", volume_capability=mount(), readonly=True
+        )
+        response = self.controller.controller_publish_volume(request)
+        (attachment,) = self.storage.attached
+        self.assertEqual({"attachd.attachment_id": attachment.id}, dict(response.publish_context))
+        self.assertEqual(("one", "ro"), (attachment.node, attachment.mode))
+
+    def test_publish_volume_with_impossible_capability_is_refused(self):
+        volume = self.storage.add()
+        for capability in (mount("MULTI_NODE_MULTI_WRITER"), block("MULTI_NODE_READER_ONLY")):
+            request = csi_pb2.ControllerPublishVolumeRequest(
+                volume_id=volume.id, node_id="one", volume_capability=capability
+            )
+            code, _ = self.failed(self.controller.controller_publish_volume, request)
+            self.assertEqual("INVALID_ARGUMENT", code)
+
+    def test_unpublish_volume_that_never_was_succeeds(self):
+        for volume_id in ("none", str(uuid.uuid4())):
+            self.controller.controller_unpublish_volume(
+                csi_pb2.ControllerUnpublishVolumeRequest(volume_id=volume_id, node_id="one")
+            )
+        self.assertEqual([], self.storage.requested)
 
     def test_expansion_needs_node(self):
         volume = self.storage.add()

@@ -1,73 +1,93 @@
 # SPDX-License-Identifier: Apache-2.0
-import contextlib
+import datetime
 import unittest
-from unittest import mock
+import uuid
 
-import grpc
-import openstack
-import requests
-
-from attachd.csi import calls
-from attachd.csi.calls import Call, CallError, NotReady
+from attachd.csi import storage
+from attachd.csi.calls import CallError
 from attachd.csi.storage import Storage
-from attachd.tests.unit.client.fake_deployment import FakeDeployment
+from attachd.tests.unit.csi.fake_storage import make_attachment, make_volume, refusal
 
 
-def _response(status):
-    response = requests.Response()
-    response.status_code = status
-    response.url = "http://here/v3/attachments"
-    response.headers["Content-Type"] = "application/json"
-    response._content = b'{"fault": {"message": "No."}}'
-    response.request = requests.Request("GET", response.url).prepare()
-    return response
+class _Api:
+    """An API with prepared answers; an error is raised.
+
+    :ivar asked: method, path and body of the requests
+    """
+
+    def __init__(self, *answers):
+        self._answers = list(answers)
+        self.asked = []
+
+    def ask(self, method, path, body=None, _headers=None):
+        self.asked.append((method, path, body))
+        answer = self._answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def _attachment(**values):
+    return {
+        "id": "a",
+        "volume_id": "v",
+        "status": "attached",
+        "attach_mode": "rw",
+        "agent": None,
+        "attached_host": None,
+        "created_at": "2026-01-02T03:04:05.000000",
+        "condition": None,
+        **values,
+    }
 
 
 class StorageTest(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        self.cloud = mock.Mock()
-        self.storage = Storage(self.cloud)
+    def test_missing_volume_is_none_and_only_ids_are_asked_for(self):
+        api = _Api(refusal(404, "volume_not_found"))
+        self.assertIsNone(Storage(api).volume(str(uuid.uuid4())))
+        self.assertIsNone(Storage(api).volume("../types"))
+        self.assertEqual(1, len(api.asked))
 
-    def _answer(self, status):
-        self.cloud.block_storage.request.return_value = _response(status)
+    def test_attachments_of_all_pages_are_read(self):
+        first = {"attachments": [_attachment()], "attachments_links": [{}]}
+        api = _Api(first, {"attachments": [_attachment(id="b", agent="one", attach_mode="ro")]})
+        one, two = Storage(api).attachments("v")
+        self.assertEqual((None, None, "rw"), (one.node, one.host, one.mode))
+        self.assertEqual(("one", "one", "ro"), (two.node, two.host, two.mode))
+        self.assertEqual(datetime.UTC, one.created_at.tzinfo)
+        self.assertIn("marker=a", api.asked[1][1])
 
-    def test_check_succeeds_with_answer(self):
-        self._answer(200)
-        self.storage.check()
+    def test_type_is_found_by_name_or_id(self):
+        shared = {"id": "1", "name": "fast", "extra_specs": {"multiattach": "<is> True"}}
+        for name in ("fast", "1"):
+            self.assertTrue(Storage(_Api({"volume_types": [shared]})).is_type_shared(name))
+        self.assertTrue(Storage(_Api({"volume_type": shared})).is_type_shared(None))
+        self.assertFalse(Storage(_Api(refusal(404))).is_type_shared(None))
+        with self.assertRaisesRegex(CallError, "no volume type: slow"):
+            Storage(_Api({"volume_types": [shared]})).is_type_shared("slow")
 
-    def test_check_of_failing_api_is_not_ready(self):
-        self._answer(503)
-        with self.assertRaisesRegex(NotReady, "503.*No."):
-            self.storage.check()
+    def test_fencing_is_that_of_backend_of_volume(self):
+        pools = {"pools": [{"name": "a@x#p", "capabilities": {"fencing": "proved"}}]}
+        for backend, expected in (("a@x#p", "proved"), ("b@x#p", ""), (None, "")):
+            volume = make_volume(backend=backend)
+            self.assertEqual(expected, Storage(_Api(pools)).fencing(volume))
 
-    def test_check_of_refused_user_fails_with_reason(self):
-        for status in (401, 403, 404):
-            self._answer(status)
-            with self.assertRaisesRegex(CallError, "No.") as caught:
-                self.storage.check()
-            self.assertIs(grpc.StatusCode.FAILED_PRECONDITION, caught.exception.code)
+    def test_names_of_nodes_are_quoted(self):
+        api = _Api({"fence": {"attachments": []}})
+        self.assertEqual([], Storage(api).fence("a/b", "why"))
+        self.assertEqual("/hosts/a%2Fb/fence", api.asked[0][1])
 
-    def test_requests_have_request_id_and_limit_of_call(self):
-        self._answer(200)
-        call = Call.start(10.0)
-        with calls.serving(call):
-            self.storage.check()
-        sent = self.cloud.block_storage.request.call_args.kwargs
-        self.assertEqual(call.request_id, sent["global_request_id"])
-        self.assertLessEqual(sent["timeout"], 10.0)
+    def test_only_old_reservations_are_lost(self):
+        old = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1)
+        for status, created_at, expected in (
+            ("reserved", old, True),
+            ("attached", old, False),
+            ("reserved", old + datetime.timedelta(hours=1), False),
+        ):
+            found = make_attachment("v", status=status, created_at=created_at)
+            self.assertEqual(expected, found.is_older_reservation(60.0))
 
-    def test_check_of_unreachable_api_is_not_ready(self):
-        cloud = openstack.connect(
-            auth_type="none",
-            endpoint="http://127.0.0.1:1/v3",
-            load_envvars=False,
-            load_yaml_config=False,
-        )
-        self.addCleanup(cloud.close)
-        with self.assertRaisesRegex(NotReady, "No Block Storage API answers at"):
-            Storage(cloud).check()
-
-    def test_check_of_served_api_succeeds(self):
-        with contextlib.closing(FakeDeployment(self).connection()) as cloud:
-            Storage(cloud).check()
+    def test_ids_are_uuids_in_their_usual_form(self):
+        self.assertTrue(storage.is_id(str(uuid.uuid4())))
+        for text in ("", "none", str(uuid.uuid4()).upper(), uuid.uuid4().hex):
+            self.assertFalse(storage.is_id(text), text)

@@ -2,13 +2,12 @@
 import unittest
 
 from attachd.csi import volume_view
-from attachd.csi.storage import StoredAttachment
 from attachd.tests.fixtures.csi_requests import GIB, clone, zone
-from attachd.tests.unit.csi.fake_storage import make_volume
+from attachd.tests.unit.csi.fake_storage import make_attachment, make_volume
 
 
-def _attachment(host, status="attached", condition=None):
-    return StoredAttachment("a", "v", status, "rw", host, condition)
+def _attachment(node, status="attached", condition=None):
+    return make_attachment("v", node, status=status, condition=condition)
 
 
 class ViewTest(unittest.TestCase):

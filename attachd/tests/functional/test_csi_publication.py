@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Volumes at nodes by the Container Storage Interface: attachd-csi, API, manager, real agents."""
+
+import contextlib
+import signal
+import time
+import uuid
+
+import grpc
+import testtools
+
+from attachd.tests import concurrency, wait
+from attachd.tests.fixtures import agent_deployment, csi_driver
+from attachd.tests.fixtures.csi_requests import GIB, block, mount, new_volume, sizes
+from attachd.tests.selection import full_only
+
+NOWHERE = str(uuid.uuid4())
+_SHORT_DOWN_TIME = "down_time = 3"
+"""For agents that are killed, until they count as silent."""
+
+
+class PublicationCase(testtools.TestCase):
+    """A shared deployment with a driver, and a node and a volume per test."""
+
+    def setUp(self):
+        super().setUp()
+        self.deployment = agent_deployment.shared(self)
+        self.driver = csi_driver.shared(self, self.deployment.url)
+        self.node = self.start_node()
+        self.volume = self.create()
+
+    def start_node(self, settings=""):
+        """Start another node, with options of its agent."""
+        node = agent_deployment.AgentHost(self.deployment, self)
+        node.set(settings)
+        node.start()
+        return node
+
+    def create(self, **fields):
+        """Create a volume, and return its id."""
+        request = new_volume(f"pvc-{uuid.uuid4()}", **fields)
+        volume_id = self.driver.call("CreateVolume", **request).volume.volume_id
+        self.addCleanup(self._remove, volume_id)
+        return volume_id
+
+    def _remove(self, volume_id):
+        with contextlib.suppress(grpc.RpcError):
+            self.driver.call("ControllerUnpublishVolume", volume_id=volume_id)
+            self.driver.call("DeleteVolume", volume_id=volume_id)
+
+    def shared_type(self):
+        """Create a type of volumes that several nodes may have; return its name."""
+        name = f"type-{uuid.uuid4()}"
+        specs = {"multiattach": "<is> True"}
+        body = {"volume_type": {"name": name, "extra_specs": specs}}
+        response = self.deployment.request("POST", "/types", body)
+        self.assertEqual(200, response.status_code, response.text)
+        return name
+
+    def fields(self, node=None, **more):
+        """Return the fields of a request to publish the volume."""
+        return {
+            "volume_id": self.volume,
+            "node_id": (node or self.node).name,
+            "volume_capability": mount(),
+            **more,
+        }
+
+    def publish(self, node=None, **more):
+        """Publish the volume, by two calls; return the id of the attachment."""
+        first, again = (
+            dict(
+                self.driver.call(
+                    "ControllerPublishVolume", **self.fields(node, **more)
+                ).publish_context
+            )
+            for _ in range(2)
+        )
+        self.assertEqual(first, again)
+        self.assertEqual({"attachd.attachment_id"}, set(first))
+        return first["attachd.attachment_id"]
+
+    def unpublish(self, node=None, driver=None):
+        """Unpublish the volume, by two calls."""
+        for _ in range(2):
+            (driver or self.driver).call(
+                "ControllerUnpublishVolume",
+                volume_id=self.volume,
+                node_id=(node or self.node).name,
+            )
+
+    def fail_to_publish(self, code, node=None, **more):
+        """Check that the volume cannot be published; return the message."""
+        return self.driver.fail(code, "ControllerPublishVolume", **self.fields(node, **more))
+
+    def nodes(self):
+        """Return the nodes where the volume is published, by both calls that show them."""
+        found = self.driver.call("ControllerGetVolume", volume_id=self.volume)
+        listed = {
+            entry.volume.volume_id: list(entry.status.published_node_ids)
+            for entry in self.driver.call("ListVolumes").entries
+        }
+        self.assertEqual(listed[self.volume], list(found.status.published_node_ids))
+        return listed[self.volume]
+
+
+class PublishTest(PublicationCase):
+    def test_published_volume_is_device_at_node_until_it_is_unpublished(self):
+        attachment_id = self.publish()
+        self.assertTrue(self.node.device(attachment_id).is_block_device())
+        self.assertEqual([self.node.name], self.nodes())
+        self.driver.fail("FAILED_PRECONDITION", "DeleteVolume", volume_id=self.volume)
+        self.unpublish()
+        self.assertEqual([], self.node.loops())
+        self.assertEqual([], self.nodes())
+        self.driver.call("DeleteVolume", volume_id=self.volume)
+
+    def test_publish_with_missing_fields_volume_or_node_is_refused(self):
+        for field in ("volume_id", "node_id", "volume_capability"):
+            fields = self.fields()
+            del fields[field]
+            text = self.driver.fail("INVALID_ARGUMENT", "ControllerPublishVolume", **fields)
+            self.assertIn(field, text)
+        self.driver.fail("INVALID_ARGUMENT", "ControllerUnpublishVolume", node_id="n")
+        for volume_id in (NOWHERE, "none"):
+            self.fail_to_publish("NOT_FOUND", volume_id=volume_id)
+        for node_id in ("nowhere", "no where", "\N{SNOWMAN}"):
+            self.fail_to_publish("NOT_FOUND", node_id=node_id)
+
+    def test_unpublish_of_missing_volume_or_node_succeeds(self):
+        for volume_id, node_id in ((NOWHERE, "n"), ("none", "n"), (self.volume, "nowhere")):
+            for _ in range(2):
+                self.driver.call("ControllerUnpublishVolume", volume_id=volume_id, node_id=node_id)
+
+
+@full_only("containers")
+class ModesTest(PublicationCase):
+    def test_other_node_is_refused_with_name_of_holder(self):
+        self.publish()
+        other = self.start_node()
+        text = self.fail_to_publish("FAILED_PRECONDITION", other)
+        self.assertIn(f"published to node {self.node.name}.", text)
+        self.unpublish()
+        self.publish(other)
+        self.assertEqual([other.name], self.nodes())
+        self.unpublish(other)
+
+    def test_other_mode_at_same_node_already_exists(self):
+        self.publish(readonly=True)
+        self.fail_to_publish("ALREADY_EXISTS")
+        self.fail_to_publish("ALREADY_EXISTS", volume_capability=block())
+        self.publish(volume_capability=mount("SINGLE_NODE_READER_ONLY"))
+
+    def test_impossible_capabilities_are_refused(self):
+        for capability in (mount("MULTI_NODE_MULTI_WRITER"), block("MULTI_NODE_READER_ONLY")):
+            self.fail_to_publish("INVALID_ARGUMENT", volume_capability=capability)
+
+    def test_shared_volume_is_published_as_capability_permits(self):
+        several = block("MULTI_NODE_MULTI_WRITER")
+        self.volume = self.create(
+            parameters={"type": self.shared_type()}, volume_capabilities=[several]
+        )
+        other = self.start_node()
+        self.publish(volume_capability=several)
+        text = self.fail_to_publish("FAILED_PRECONDITION", other)
+        self.assertIn(self.node.name, text)
+        writer = block("MULTI_NODE_SINGLE_WRITER")
+        self.fail_to_publish("FAILED_PRECONDITION", other, volume_capability=writer)
+        self.publish(other, volume_capability=writer, readonly=True)
+        self.assertEqual(sorted([self.node.name, other.name]), self.nodes())
+        self.driver.call("ControllerUnpublishVolume", volume_id=self.volume)
+        self.assertEqual([], self.nodes())
+
+    def test_node_at_its_limit_exhausts_resources(self):
+        node = self.start_node("max_attachments = 1")
+        self.publish(node)
+        first, self.volume = self.volume, self.create()
+        self.fail_to_publish("RESOURCE_EXHAUSTED", node)
+        self.driver.call("ControllerUnpublishVolume", volume_id=first)
+        self.publish(node)
+        self.unpublish(node)
+
+    def test_published_volume_grows_and_node_has_to_follow(self):
+        self.publish()
+        for _ in range(2):
+            answer = self.driver.call(
+                "ControllerExpandVolume", volume_id=self.volume, capacity_range=sizes(2 * GIB)
+            )
+            self.assertEqual(
+                (2 * GIB, True), (answer.capacity_bytes, answer.node_expansion_required)
+            )
+
+
+@full_only("containers")
+class ConcurrentTest(PublicationCase):
+    def test_calls_of_two_controllers_at_once_attach_once(self):
+        other = csi_driver.CsiDriver(self, self.deployment.url)
+        several = block("MULTI_NODE_MULTI_WRITER")
+        self.volume = self.create(
+            parameters={"type": self.shared_type()}, volume_capabilities=[several]
+        )
+
+        def publish(driver):
+            """Call until it succeeds, as an attacher does."""
+
+            def succeed():
+                try:
+                    fields = self.fields(volume_capability=several)
+                    return [driver.call("ControllerPublishVolume", **fields).publish_context]
+                except grpc.RpcError as error:
+                    self.assertIs(grpc.StatusCode.ABORTED, error.code(), error)
+                    # At the same time again, both would take their attachments back again.
+                    time.sleep(0.2 if driver is other else 0)
+                    return []
+
+            return dict(wait.wait_until(succeed)[0])
+
+        for _ in range(3):
+            calls = [lambda driver=driver: publish(driver) for driver in (self.driver, other) * 2]
+            answers = concurrency.run_at_once(*calls)
+            self.assertEqual(1, len({str(answer) for answer in answers}), answers)
+            self.assertEqual(1, len(self.node.entries()))
+            self.unpublish()
+
+    def test_killed_controller_leaves_what_next_call_finds(self):
+        other = csi_driver.CsiDriver(self, self.deployment.url)
+        for number in range(6):
+            with self.assertRaises(grpc.RpcError):
+                # The moments of the kills: from before the request to after it.
+                other.call("ControllerPublishVolume", timeout=0.1 * number + 0.01, **self.fields())
+            other.kill()
+            wait.wait_until(lambda: self._is_done("ControllerPublishVolume", self.fields()))
+            (entry,) = self.node.entries()
+            self.assertEqual(entry.attachment_id, self.publish())
+            self.unpublish()
+            self.assertEqual([], self.node.entries())
+            other.start()
+
+    def _is_done(self, name, fields):
+        try:
+            self.driver.call(name, **fields)
+        except grpc.RpcError as error:
+            self.assertIs(grpc.StatusCode.ABORTED, error.code(), error)
+            return False
+        return True
+
+
+@full_only("containers")
+class LostNodeTest(PublicationCase):
+    """The agent of a node is dead, and its device still writes: nothing unstages the volume."""
+
+    @contextlib.contextmanager
+    def lost_node(self, *options):
+        """Kill the agent; yield a driver with these options, for which it is silent at once."""
+        with self.deployment.another_api(self, _SHORT_DOWN_TIME):
+            driver = csi_driver.CsiDriver(self, self.deployment.url, "--mode=controller", *options)
+            self.node.agents[-1].send(signal.SIGKILL)
+            wait.wait_until(lambda: self.deployment.agent(self.node.name)["state"] == "down")
+            yield driver
+
+    def test_silent_node_is_fenced_with_proof_and_volume_is_published_elsewhere(self):
+        attachment_id = self.publish()
+        other = self.start_node()
+        with self.lost_node() as driver:
+            self.unpublish(driver=driver)
+            answer = driver.call("ControllerPublishVolume", **self.fields(other))
+        self.assertNotEqual(attachment_id, answer.publish_context["attachd.attachment_id"])
+        self.assertEqual([other.name], self.nodes())
+        host = self.deployment.request(
+            "GET",
+            f"/hosts/{self.node.name}",
+            **{"OpenStack-API-Version": "volume 3.71, attachd 1.1"},
+        ).json()["host"]
+        self.assertEqual((True, "auto"), (host["fenced"], host["lift"]))
+        self.assertIn(self.volume, host["reason"])
+        self.fail_to_publish("FAILED_PRECONDITION")
+        self.unpublish(other)
+
+    def test_silent_node_is_not_fenced_if_option_says_never(self):
+        self.publish()
+        with self.lost_node("--fence=never") as driver:
+            text = driver.fail(
+                "UNAVAILABLE",
+                "ControllerUnpublishVolume",
+                volume_id=self.volume,
+                node_id=self.node.name,
+            )
+            self.assertIn("has not reported since", text)
+        self.assertEqual([self.node.name], self.nodes())
