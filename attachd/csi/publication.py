@@ -212,19 +212,18 @@ class Publisher:
             )
         LOG.warning("Node %s: fenced, as its agent is silent and a volume is to leave it", node)
         reason = f"The agent is silent, and CSI unpublishes volume {own.volume_id}"
-        for result in self._storage.fence(node, reason):
-            if result["attachment_id"] == own.id:
-                _check_fenced(own, result["result"], f"{result['reason']}")
-
-
-def _check_fenced(own: StoredAttachment, result: str, reason: str) -> None:
-    if result == "pending":
-        raise waiting.aborted(f"Node {own.node} is being fenced")
-    if result == "failed":
-        raise CallError(
-            grpc.StatusCode.UNAVAILABLE,
-            f"Node {own.node} may still have access to volume {own.volume_id}: {reason}",
-        )
+        results = {item["attachment_id"]: item for item in self._storage.fence(node, reason)}
+        result = results.get(own.id)
+        if result is None:
+            raise waiting.aborted(f"Volume {own.volume_id} is being detached from node {node}")
+        if result["result"] == "pending":
+            raise waiting.aborted(f"Node {node} is being fenced")
+        if result["result"] not in _SUFFICIENT[self._fence]:
+            raise CallError(
+                grpc.StatusCode.UNAVAILABLE,
+                f"Node {node} may still have access to volume {own.volume_id}: its fence is "
+                f"{result['result']}. {result['reason'] or ''}".rstrip(),
+            )
 
 
 def _held(volume: StoredVolume, others: list[StoredAttachment]) -> CallError:

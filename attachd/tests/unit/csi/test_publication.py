@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import datetime
 import unittest
+from unittest import mock
 
 from attachd.csi import calls
 from attachd.csi.calls import Call, CallError
@@ -213,9 +214,16 @@ class UnpublishTest(PublicationCase):
             ("UNAVAILABLE", "Node one is silent."), self.not_unpublished(fence=Fence.NEVER)
         )
 
-    def test_fence_that_goes_on_is_aborted_and_one_that_failed_is_not_success(self):
+    def test_fence_without_the_required_result_is_no_success(self):
         attachment = self.add()
-        for result, code in (("pending", "ABORTED"), ("failed", "UNAVAILABLE")):
+        results = {"pending": "ABORTED", "failed": "UNAVAILABLE", "asserted": "UNAVAILABLE"}
+        for result, code in results.items():
             self.storage.results = {attachment.id: result}
             self.silent()
             self.assertEqual(code, self.not_unpublished()[0])
+
+    def test_fence_that_does_not_name_the_attachment_is_aborted(self):
+        self.add()
+        self.silent()
+        self.enterContext(mock.patch.object(self.storage, "fence", return_value=[]))
+        self.assertEqual("ABORTED", self.not_unpublished()[0])
