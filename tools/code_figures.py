@@ -248,10 +248,12 @@ def private_names() -> list[str]:
     """Return the uses of private names of libraries.
 
     They are imports, attributes, also by a name given as text, and what a class uses or overrides
-    of its bases.
+    of its bases.  A library generates its own uses in modules *_pb2.py.
     """
     uses = []
     for path in product_files():
+        if path.stem.endswith("_pb2"):
+            continue
         tree = ast.parse(path.read_bytes())
         constants = _constants(tree)
         module = ".".join(path.relative_to(TOP).with_suffix("").parts)

@@ -17,7 +17,7 @@ import enum
 import os
 import threading
 import time
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import oslo_messaging as messaging
 
@@ -120,10 +120,9 @@ class _Calls:
         """
         maximum = limits()
         reached = self._reached(call, maximum)
-        if reached and reached != _Limit.UNRESPONSIVE:
+        refused_by = reached
+        if reached not in {None, _Limit.UNRESPONSIVE}:
             refused_by = self._full(call, maximum)
-        else:
-            refused_by = reached
         if refused_by:
             raise self._error(refused_by, call, maximum)
         return reached
@@ -137,13 +136,17 @@ class _Calls:
             reached = self.check(call)
             self.held[call.project_id] += 1
             if reached is None:
-                self._begin(call)
+                self.silent_since.setdefault(call.server, time.monotonic())
+                self.in_progress.update(call.counted_as())
                 return 0.0
             call.has_turn = threading.Event()
             self.waiting.put(call.project_id, call.volume_id, call)
+        return self._wait(call, call.has_turn, reached)
+
+    def _wait(self, call: _Call, has_turn: threading.Event, reached: _Limit) -> float:
         started = time.monotonic()
         deadline = started + max_wait()
-        while not call.has_turn.wait(self._until_next_check(call, deadline)):
+        while not has_turn.wait(self._until_next_check(call, deadline)):
             with self.lock:
                 self._check_waiting(call, deadline)
         waited = time.monotonic() - started
@@ -154,19 +157,14 @@ class _Calls:
     def end(self, call: _Call, *, answered: bool) -> None:
         """Count a call as ended, and give its turn to others."""
         with self.lock:
-            for key in call.counted_as():
-                _decrement(self.in_progress, key)
-            _decrement(self.held, call.project_id)
+            self.in_progress -= Counter(call.counted_as())
+            self.held -= Counter([call.project_id])
             if answered and ("backend", call.server) in self.in_progress:
                 self.silent_since[call.server] = time.monotonic()
             elif answered:  # an error is an answer, too
                 self.silent_since.pop(call.server, None)
-            if self.waiting:
+            if self.waiting.length:
                 self._give_turns()
-
-    def _begin(self, call: _Call) -> None:
-        self.silent_since.setdefault(call.server, time.monotonic())
-        self.in_progress.update(call.counted_as())
 
     def _give_turns(self) -> None:
         """Give a turn to each waiting call that the limits allow."""
@@ -179,7 +177,8 @@ class _Calls:
             if (taken := self.waiting.take(may_begin)) is None:
                 return
             call = taken[2]
-            self._begin(call)
+            self.silent_since.setdefault(call.server, time.monotonic())
+            self.in_progress.update(call.counted_as())
             if call.has_turn is not None:
                 call.has_turn.set()
 
@@ -199,7 +198,7 @@ class _Calls:
         reached = self._reached(call, maximum)
         if reached == _Limit.UNRESPONSIVE or time.monotonic() >= deadline:
             self.waiting.remove(call.project_id, call.volume_id, call)
-            _decrement(self.held, call.project_id)
+            self.held -= Counter([call.project_id])
             raise self._error(reached or _Limit.PROCESS, call, maximum)
 
     def _reached(self, call: _Call, maximum: Limits) -> _Limit | None:
@@ -253,12 +252,6 @@ class _Calls:
         return exception.Unavailable(reason=f"{reason} Try again later.")
 
 
-def _decrement(counter: "Counter[Any]", key: Any) -> None:
-    counter[key] -= 1
-    if not counter[key]:
-        del counter[key]
-
-
 def _busy(reason: str) -> exception.TooManyCalls:
     return exception.TooManyCalls(
         reason=f"{reason} Try again later, with fewer calls at the same time.",
@@ -291,8 +284,7 @@ def limits() -> Limits:
 
     An eighth of the threads remains for event watchers and for requests that wait for no manager.
     """
-    options = CONF.rpc
-    threads = max(1, _calls.threads * 7 // 8)
+    options, threads = CONF.rpc, max(1, _calls.threads * 7 // 8)
     process = options.max_calls or min(DEFAULT_CALLS, max(1, _calls.threads * 5 // 8))
     return Limits(
         process,

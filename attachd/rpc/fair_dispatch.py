@@ -44,10 +44,8 @@ class _Call:
     arrived: float
 
 
-class _Queue:
+class _Queue(FairQueue[_Call]):
     """Calls that wait, and the threads that those have which run.
-
-    The caller locks it.
 
     :param max_running: how many volumes, and calls without one, have running calls; of one
         project three quarters of them
@@ -55,31 +53,18 @@ class _Queue:
     """
 
     def __init__(self, max_running: int, per_volume: int) -> None:
+        super().__init__()
         self._max_running = max_running
         self._per_volume = per_volume
-        self._waiting: FairQueue[_Call] = FairQueue()
         self._max_of_project = max_running - max_running // 4
         self._running: Counter[str] = Counter()
         self._slots: Counter[str] = Counter()  # By project.
         self._holders: dict[str, str] = {}  # The project whose slot a volume has.
 
-    def __len__(self) -> int:
-        """Return how many calls wait."""
-        return len(self._waiting)
-
-    @property
-    def projects(self) -> int:
-        """How many projects have waiting calls."""
-        return self._waiting.projects
-
-    def put(self, call: _Call) -> None:
-        """Append a call."""
-        self._waiting.put(call.project, call.volume, call)
-
-    def take(self) -> _Call | None:
+    def begin_next(self) -> _Call | None:
         """Remove the next call whose volume is free, and count it as running; None: none."""
         # Each busy volume occupies a thread, so there are not many to skip.
-        if (found := self._waiting.take(self._may_run)) is None:
+        if (found := self.take(self._may_run)) is None:
             return None
         project, volume, call = found
         self._running[volume] += 1
@@ -149,7 +134,7 @@ class FairExecutor:
         with self._mutex:
             if self._stopping:
                 raise RuntimeError("The server has stopped.")
-            self._queue.put(call)
+            self._queue.put(call.project, call.volume, call)
             self._use_free_threads()
 
     def execute(self, function: Callable[[], object]) -> None:
@@ -176,12 +161,12 @@ class FairExecutor:
 
     def describe(self) -> tuple[str, int, int]:
         """Return the name, the number of waiting calls, and of how many projects they are."""
-        return self._name, len(self._queue), self._queue.projects
+        return self._name, self._queue.length, self._queue.projects
 
     def _use_free_threads(self) -> None:
         """Give the next calls to idle or new threads, as far as there are any."""
         while self._idle or len(self._threads) < self._max_threads:
-            if (call := self._queue.take()) is None:
+            if (call := self._queue.begin_next()) is None:
                 return
             self._handed.append(call)
             if self._idle:
@@ -219,11 +204,11 @@ class FairExecutor:
         with self._mutex:
             if ended is not None:
                 self._queue.end(ended)
-                if (call := self._queue.take()) is not None:
+                if (call := self._queue.begin_next()) is not None:
                     self._use_free_threads()  # More than one call may have waited for this end.
                     return call
             while not self._handed:
-                if self._stopping and not len(self._queue):
+                if self._stopping and not self._queue.length:
                     self._wake_all()
                     self._threads.discard(threading.current_thread())
                     return None

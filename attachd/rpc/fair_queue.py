@@ -9,15 +9,14 @@ T = TypeVar("T")
 
 
 class FairQueue(Generic[T]):
-    """Waiting items; the caller locks it."""
+    """Waiting items; the caller locks it.
+
+    :ivar length: how many items wait
+    """
 
     def __init__(self) -> None:
         self._projects: OrderedDict[str, OrderedDict[str, deque[T]]] = OrderedDict()
-        self._length = 0
-
-    def __len__(self) -> int:
-        """Return how many items wait."""
-        return self._length
+        self.length = 0
 
     @property
     def projects(self) -> int:
@@ -28,7 +27,7 @@ class FairQueue(Generic[T]):
         """Append an item."""
         volumes = self._projects.setdefault(project, OrderedDict())
         volumes.setdefault(volume, deque()).append(item)
-        self._length += 1
+        self.length += 1
 
     def take(self, may_take: Callable[[str, str, T], bool]) -> tuple[str, str, T] | None:
         """Remove the next item that may be taken, and return it with its project and volume.
@@ -40,7 +39,7 @@ class FairQueue(Generic[T]):
             for volume, items in volumes.items():
                 if may_take(project, volume, items[0]):
                     item = items.popleft()
-                    self._length -= 1
+                    self.length -= 1
                     _rotate(volumes, volume)
                     _rotate(self._projects, project)
                     return project, volume, item
@@ -50,7 +49,7 @@ class FairQueue(Generic[T]):
         """Remove an item that waits no more; those of others keep their turns."""
         volumes = self._projects[project]
         volumes[volume].remove(item)
-        self._length -= 1
+        self.length -= 1
         if not volumes[volume]:
             del volumes[volume]
         if not volumes:

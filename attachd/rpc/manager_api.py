@@ -15,7 +15,6 @@ upgraded.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 import contextlib
-from contextlib import AbstractContextManager
 import copy
 import enum
 import json
@@ -91,7 +90,9 @@ def _connect(
     connector: dict[str, Any],
     denied_rule: str | None,
 ) -> Connected:
-    with _turn_of_attachment(context, attachment) as manager:
+    with _turn(
+        context, attachment.backend, attachment.volume_id, f"attachment {attachment.id}"
+    ) as manager:
         answer = manager.call(
             context,
             method,
@@ -131,7 +132,7 @@ def check_attach(
     :returns: "rw" or "ro", as the backend would let the host in; None without ``values``
     :raises: as :func:`attach`, except ConnectFailed
     """
-    with _turn_of_volume(context, volume) as manager:
+    with _turn(context, volume.backend, volume.id, f"volume {volume.id}") as manager:
         mode: str | None = manager.call(
             context, "check_attach", volume_id=volume.id, connector=connector, values=values
         )
@@ -169,7 +170,9 @@ def force_detach(
 def _disconnect(
     context: RequestContext, method: str, attachment: Attachment, states: Collection[str] | None
 ) -> list[Attachment]:
-    with _turn_of_attachment(context, attachment) as manager:
+    with _turn(
+        context, attachment.backend, attachment.volume_id, f"attachment {attachment.id}"
+    ) as manager:
         remaining: list[Attachment] = manager.call(
             context,
             method,
@@ -216,7 +219,9 @@ def finish_move(context: RequestContext, attachment: Attachment) -> str:
     :raises ManagerTimeout: no answer in time; the operation may continue
     :raises Unavailable: the message could not be sent, or too many calls wait for the backend
     """
-    with _turn_of_attachment(context, attachment) as manager:
+    with _turn(
+        context, attachment.backend, attachment.volume_id, f"attachment {attachment.id}"
+    ) as manager:
         mode: str = manager.call(
             context, "finish_move", attachment_id=attachment.id, volume_id=attachment.volume_id
         )
@@ -255,7 +260,7 @@ def initialize_connection(
     :raises ManagerTimeout: no answer in time; the operation may continue
     :raises Unavailable: the message could not be sent, or too many calls wait for the backend
     """
-    with _turn_of_volume(context, volume) as manager:
+    with _turn(context, volume.backend, volume.id, f"volume {volume.id}") as manager:
         answer = manager.call(
             context,
             "initialize_connection",
@@ -285,7 +290,7 @@ def terminate_connections(
     :raises ManagerTimeout: no answer in time; the operation may continue
     :raises Unavailable: the message could not be sent, or too many calls wait for the backend
     """
-    with _turn_of_volume(context, volume) as manager:
+    with _turn(context, volume.backend, volume.id, f"volume {volume.id}") as manager:
         closed: int = manager.call(
             context,
             "terminate_connections",
@@ -305,7 +310,7 @@ def compare_exports(context: RequestContext, volume: Volume) -> list[str]:
     :raises ManagerTimeout: no answer in time
     :raises Unavailable: the backend or its manager does not answer
     """
-    with _turn_of_volume(context, volume) as manager:
+    with _turn(context, volume.backend, volume.id, f"volume {volume.id}") as manager:
         found: list[str] = manager.call(context, "compare_exports", volume_id=volume.id)
     return found
 
@@ -316,7 +321,7 @@ def compare_volume(context: RequestContext, volume: Volume) -> list[str]:
     :returns: a sentence for each difference
     :raises: as :func:`compare_exports`
     """
-    with _turn_of_volume(context, volume) as manager:
+    with _turn(context, volume.backend, volume.id, f"volume {volume.id}") as manager:
         found: list[str] = manager.call(context, "compare_volume", volume_id=volume.id)
     return found
 
@@ -343,7 +348,7 @@ def get_persistent_reservation(
     :raises VolumeNotFound: it does not exist any more
     :raises: as :func:`compare_exports`
     """
-    with _turn_of_volume(context, volume) as manager:
+    with _turn(context, volume.backend, volume.id, f"volume {volume.id}") as manager:
         found: PersistentReservation | None = manager.call(
             context, "get_persistent_reservation", volume_id=volume.id
         )
@@ -446,18 +451,6 @@ def get_log_levels(context: RequestContext, host: str, prefix: str) -> dict[str,
     with _turn(context, host, None, "its log levels") as manager:
         levels: dict[str, str] = manager.call(context, "get_log_levels", prefix=prefix)
     return levels
-
-
-def _turn_of_attachment(
-    context: RequestContext, attachment: Attachment
-) -> AbstractContextManager[VersionedManagerClient]:
-    return _turn(context, attachment.backend, attachment.volume_id, f"attachment {attachment.id}")
-
-
-def _turn_of_volume(
-    context: RequestContext, volume: Volume
-) -> AbstractContextManager[VersionedManagerClient]:
-    return _turn(context, volume.backend, volume.id, f"volume {volume.id}")
 
 
 @contextlib.contextmanager

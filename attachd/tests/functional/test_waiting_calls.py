@@ -64,7 +64,7 @@ class WaitingCallsTest(ApiCase):
                     self.pool.submit(self.api.request, "POST", "/attachments", body),
                     self.pool.submit(self.api.request, "DELETE", f"/attachments/{attached}"),
                 ]
-                wait_until(lambda: len(bulkheads._calls.waiting) == 2)
+                wait_until(lambda: bulkheads._calls.waiting.length == 2)
                 self.assertEqual(200, self.api.request("GET", f"/volumes/{volume}").status)
                 self.release([*waiting, *more])
                 self.limit(limit, None)

@@ -112,7 +112,7 @@ class LimitTest(_BulkheadCase):
         others.close()
         self.assertFalse(self.calls.in_progress)
         self.assertFalse(self.calls.held)
-        self.assertFalse(self.calls.waiting)
+        self.assertFalse(self.calls.waiting.length)
         self.assertFalse(self.calls.silent_since)
 
     def test_forked_child_has_no_calls_and_the_same_threads(self):
@@ -137,7 +137,7 @@ class TurnTest(_BulkheadCase):
 
     def start(self, name, server="h@b", volume=None, project=None):
         """Make a call in a thread, which is in progress until all shall end."""
-        before = len(self.calls.waiting) + bulkheads.calls_in_progress()
+        before = self.calls.waiting.length + bulkheads.calls_in_progress()
 
         def call():
             with bulkheads.slot(server, volume, project):
@@ -145,7 +145,7 @@ class TurnTest(_BulkheadCase):
                 self.ended.wait(TIMEOUT)
 
         made = self.pool.submit(call)
-        wait_until(lambda: len(self.calls.waiting) + bulkheads.calls_in_progress() > before)
+        wait_until(lambda: self.calls.waiting.length + bulkheads.calls_in_progress() > before)
         return made
 
     def test_call_over_each_limit_waits_and_is_made_when_another_ends(self):
@@ -155,7 +155,7 @@ class TurnTest(_BulkheadCase):
                 others = self.add_calls(1, "h@b", "v", "p")
                 self.ended.set()
                 waiting = self.start("late", "h@b", "v", "p")
-                self.assertEqual(1, len(self.calls.waiting))
+                self.assertEqual(1, self.calls.waiting.length)
                 others.close()
                 waiting.result(TIMEOUT)
                 self.assertFalse(self.calls.held)
@@ -177,7 +177,7 @@ class TurnTest(_BulkheadCase):
         self.start("v", volume="v")
         self.start("w", volume="w")
         wait_until(lambda: self.order == ["w"])
-        self.assertEqual(1, len(self.calls.waiting))
+        self.assertEqual(1, self.calls.waiting.length)
 
     def test_yields_seconds_of_the_wait(self):
         self.limit(process=1)
@@ -189,7 +189,7 @@ class TurnTest(_BulkheadCase):
 
         metric_samples.use(self)
         made = self.pool.submit(waited)
-        wait_until(lambda: len(self.calls.waiting) == 1)
+        wait_until(lambda: self.calls.waiting.length == 1)
         self.now += 7
         others.close()
         self.assertEqual(7, made.result(TIMEOUT))
@@ -219,7 +219,7 @@ class TurnTest(_BulkheadCase):
         self.limit(per_volume=1)
         self.add_calls(1, volume="v")
         bulkheads.check("h@b", "v", "p")
-        self.assertEqual((1, 0), (bulkheads.calls_in_progress(), len(self.calls.waiting)))
+        self.assertEqual((1, 0), (bulkheads.calls_in_progress(), self.calls.waiting.length))
 
     def test_waiting_call_whose_backend_becomes_unresponsive_is_refused(self):
         self.limit(per_volume=1, unresponsive=1)
@@ -229,7 +229,7 @@ class TurnTest(_BulkheadCase):
             self.now += 1
             with self.assertRaisesRegex(exception.Unavailable, "h@b has answered nothing"):
                 waiting.result(TIMEOUT)
-        self.assertFalse(self.calls.waiting)
+        self.assertFalse(self.calls.waiting.length)
         self.assertEqual(1, self.calls.held.total())
 
 

@@ -39,15 +39,15 @@ class FairQueueTest(unittest.TestCase):
     def test_item_that_may_not_be_taken_keeps_its_place(self):
         self.fill("pv", "pw", "pv")
         self.assertEqual([1], self.drain(lambda _project, volume, _item: volume != "v"))
-        self.assertEqual(2, len(self.queue))
+        self.assertEqual(2, self.queue.length)
         self.assertEqual([0, 2], self.drain())
 
     def test_removed_item_leaves_the_turns_of_others(self):
         self.fill("pv", "qv", "pw")
         self.queue.remove("p", "v", 0)
-        self.assertEqual((2, 2), (len(self.queue), self.queue.projects))
+        self.assertEqual((2, 2), (self.queue.length, self.queue.projects))
         self.assertEqual([2, 1], self.drain())
-        self.assertEqual((0, 0), (len(self.queue), self.queue.projects))
+        self.assertEqual((0, 0), (self.queue.length, self.queue.projects))
 
     @given(st.lists(st.tuples(st.sampled_from("pqr"), st.sampled_from("vwx")), max_size=30))
     def test_each_item_is_taken_once_and_each_volume_in_order(self, places):
@@ -58,4 +58,4 @@ class FairQueueTest(unittest.TestCase):
         for place in set(places):
             own = [number for number in taken if places[number] == place]
             self.assertEqual(sorted(own), own)
-        self.assertEqual(0, len(self.queue))
+        self.assertEqual(0, self.queue.length)
