@@ -269,7 +269,9 @@ def preview(volume_id: str, values: Mapping[str, Any], request: connect_rules.Re
             if reserves and duplicate is None:
                 quotas.check_attachments(connection, row["project_id"], limit)
                 if row["agent"] is not None:
-                    host_limits.check_in(connection, row["agent"])
+                    # The caller looks up whether the host has an agent.
+                    with contextlib.suppress(exception.AgentNotFound):
+                        host_limits.check_in(connection, row["agent"])
         except exception.AttachdError as error:
             refusal = error
     return Preview(mode, refusal, duplicate is not None, holders)
