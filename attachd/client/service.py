@@ -269,17 +269,29 @@ class Service:
         body: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        with readable_errors():
-            answer = self._api.request(
-                path,
-                method,
-                json=body,
-                headers=dict(headers or {}),
-                microversion=MICROVERSION,
-                raise_exc=False,
-            )
-            exceptions.raise_from_response(answer)
-        return answer.json() if answer.content else None
+        return send(self._api, method, path, body, headers or {}, microversion=MICROVERSION)
+
+
+def send(
+    api: Any,
+    method: str,
+    path: str,
+    body: Mapping[str, Any] | None,
+    headers: Mapping[str, str],
+    **options: Any,
+) -> Any:
+    """Send a request to the service; return the body of the response, or None.
+
+    :param api: the proxy of the SDK
+    :param options: further ones of keystoneauth, such as a time limit
+    :raises: one of FAILURES
+    """
+    with readable_errors():
+        answer = api.request(
+            path, method, json=body, headers=dict(headers), raise_exc=False, **options
+        )
+        exceptions.raise_from_response(answer)
+    return answer.json() if answer.content else None
 
 
 def _is_final(error: exceptions.HttpException) -> bool:

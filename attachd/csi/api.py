@@ -7,9 +7,9 @@ import http
 from typing import Any, Final
 
 import grpc
-from openstack import connection, exceptions
+from openstack import connection
 
-from attachd.client.service import FAILURES, readable_errors
+from attachd.client.service import FAILURES, readable_errors, send
 from attachd.csi import calls
 from attachd.csi.calls import CallError, NotReady
 from attachd.csi.errors import StorageError, status_of
@@ -31,7 +31,8 @@ class Api:
     @functools.cached_property
     def _proxy(self) -> Any:
         # It asks for a token and for versions, so it can fail as any other request.
-        return self._cloud.block_storage
+        with readable_errors():
+            return self._cloud.block_storage
 
     def check(self) -> None:
         """Check that the API answers this user.
@@ -70,15 +71,12 @@ class Api:
         headers: Mapping[str, str] | None = None,
     ) -> Any:
         call = calls.current()
-        with readable_errors():
-            answer = self._proxy.request(
-                path,
-                method,
-                json=body,
-                headers={"OpenStack-API-Version": _VERSION, **(headers or {})},
-                global_request_id=call.request_id,
-                timeout=max(call.remaining, _LEAST),
-                raise_exc=False,
-            )
-            exceptions.raise_from_response(answer)
-        return answer.json() if answer.content else None
+        return send(
+            self._proxy,
+            method,
+            path,
+            body,
+            {"OpenStack-API-Version": _VERSION, **(headers or {})},
+            global_request_id=call.request_id,
+            timeout=max(call.remaining, _LEAST),
+        )
