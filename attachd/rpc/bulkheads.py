@@ -83,12 +83,8 @@ class _Call:
 
     def counted_as(self) -> list[tuple[str, str]]:
         """Return what the call counts for."""
-        keys = [_PROCESS, ("backend", self.server)]
-        if self.project_id:
-            keys.append(("project", self.project_id))
-        if self.volume_id:
-            keys.append(("volume", self.volume_id))
-        return keys
+        owners = ("project", self.project_id), ("volume", self.volume_id)
+        return [_PROCESS, ("backend", self.server), *owners]
 
 
 _PROCESS: Final = ("process", "")
@@ -136,8 +132,7 @@ class _Calls:
             reached = self.check(call)
             self.held[call.project_id] += 1
             if reached is None:
-                self.silent_since.setdefault(call.server, time.monotonic())
-                self.in_progress.update(call.counted_as())
+                self._begin(call)
                 return 0.0
             call.has_turn = threading.Event()
             self.waiting.put(call.project_id, call.volume_id, call)
@@ -166,6 +161,10 @@ class _Calls:
             if self.waiting.length:
                 self._give_turns()
 
+    def _begin(self, call: _Call) -> None:
+        self.silent_since.setdefault(call.server, time.monotonic())
+        self.in_progress.update(call.counted_as())
+
     def _give_turns(self) -> None:
         """Give a turn to each waiting call that the limits allow."""
         maximum = limits()
@@ -177,8 +176,7 @@ class _Calls:
             if (taken := self.waiting.take(may_begin)) is None:
                 return
             call = taken[2]
-            self.silent_since.setdefault(call.server, time.monotonic())
-            self.in_progress.update(call.counted_as())
+            self._begin(call)
             if call.has_turn is not None:
                 call.has_turn.set()
 
