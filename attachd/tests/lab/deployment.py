@@ -28,7 +28,7 @@ from attachd.tests.fixtures import (
     tcp_proxy,
     tgtd,
 )
-from attachd.tests.lab import guests, installation
+from attachd.tests.lab import guests, installation, storage_node
 from attachd.tests.wait import wait_until
 
 VERSION = "volume 3.71, attachd 1.0"
@@ -505,3 +505,25 @@ class AgentCase(testtools.TestCase):
         journal = host.guest.run(line).decode().split()
         found = (host.guest.sessions(), host.guest.devices(), journal)
         self.assertEqual(([], [], []), found, host.name)
+
+
+class StorageNodeCase(AgentCase):
+    """One host, and a storage node whose exports the service does not know.
+
+    :cvar node: has a group of volumes
+    """
+
+    HOSTS = 1
+    node: storage_node.StorageNode
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        super().setUpClass()
+        cls.addClassCleanup(cls.node.stop)
+        cls.node.make_group()
+
+    @classmethod
+    def boot_guests(cls, lab: guests.Lab) -> list[guests.Guest]:
+        booted = lab.up(hosts=cls.HOSTS, storage=1, disk_mib=storage_node.DISK_MIB)
+        cls.node = storage_node.StorageNode(booted[-1])
+        return booted

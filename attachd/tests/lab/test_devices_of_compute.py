@@ -11,22 +11,8 @@ from attachd.tests.lab import deployment, guests, networks, storage_node
 _GIB = 2**30
 
 
-class DevicesOfComputeTest(deployment.AgentCase):
+class DevicesOfComputeTest(deployment.StorageNodeCase):
     """Attachments with a connector, and a storage node of which the service knows no export."""
-
-    HOSTS = 1
-
-    @classmethod
-    def boot_guests(cls, lab):
-        booted = lab.up(hosts=cls.HOSTS, storage=1, disk_mib=storage_node.DISK_MIB)
-        cls.node = storage_node.StorageNode(booted[-1])
-        return booted
-
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.addClassCleanup(cls.node.stop)
-        cls.node.make_group()
 
     def setUp(self):
         super().setUp()

@@ -18,22 +18,8 @@ iscsiadm --mode node --logoutall=all > /dev/null
 """
 
 
-class StraysTest(deployment.AgentCase):
+class StraysTest(deployment.StorageNodeCase):
     """A host with devices of the lvm driver, of which the service knows the volume alone."""
-
-    HOSTS = 1
-
-    @classmethod
-    def boot_guests(cls, lab):
-        booted = lab.up(hosts=cls.HOSTS, storage=1, disk_mib=storage_node.DISK_MIB)
-        cls.node = storage_node.StorageNode(booted[-1])
-        return booted
-
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.addClassCleanup(cls.node.stop)
-        cls.node.make_group()
 
     def setUp(self):
         super().setUp()
