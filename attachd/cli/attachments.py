@@ -17,9 +17,6 @@ from attachd.cli.options import Option, boolean, option
 from attachd.cli.progress import Progress
 
 _ATTACHMENT = Option(("attachment",), {"metavar": "ATTACHMENT", "help": "ID of the attachment"})
-_MODE = option(
-    "--mode", choices=("rw", "ro"), help="whether the host may write; default: if it can"
-)
 _CONNECTOR = (
     option("--initiator", metavar="IQN", help="the iSCSI name of the host"),
     option("--ip", metavar="ADDRESS", help="the address of the host"),
@@ -53,7 +50,7 @@ _CREATE = (
         "False, which only reserves the volume",
     ),
     *_CONNECTOR,
-    _MODE,
+    options.MODE,
     option(
         "--on",
         metavar="HOST",
@@ -182,7 +179,7 @@ class CreateAttachment(ShowOne):
 class UpdateAttachment(ShowOne):
     """Let a host reach a reserved volume, and show what it needs for that."""
 
-    arguments = (_ATTACHMENT, *_CONNECTOR, _MODE)
+    arguments = (_ATTACHMENT, *_CONNECTOR, options.MODE)
 
     def take_action(self, parsed_args: argparse.Namespace) -> formatting.Shown:
         """Connect the attachment."""

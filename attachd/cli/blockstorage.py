@@ -4,7 +4,7 @@
 openstacksdk signs and sends the requests; it has no methods for attachd's own calls.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib import parse
 import uuid
@@ -69,6 +69,25 @@ class BlockStorage:
             asked, headers = {}, headers | ATTACHD_1_0
         body = {"attachment": dict(requested)}
         return self._one("POST", "/attachments", json=body, headers=headers, **asked)
+
+    def attach_set(self, requested: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Attach volumes on a host by its agent; return the result of each.
+
+        :param requested: ``attach_set`` of the body
+        """
+        headers = ATTACHD_1_1 | {"Idempotency-Key": f'"{uuid.uuid4()}"'}
+        return self._act_on_set({"attach_set": dict(requested)}, headers)
+
+    def detach_set(self, attachment_ids: Sequence[str]) -> list[dict[str, Any]]:
+        """Delete attachments at the same time; return the result of each."""
+        return self._act_on_set({"detach_set": {"attachments": [*attachment_ids]}}, ATTACHD_1_1)
+
+    def _act_on_set(
+        self, body: Mapping[str, Any], headers: Mapping[str, str]
+    ) -> list[dict[str, Any]]:
+        answer = self._ask("POST", "/attachments/action", json=body, headers=headers)
+        results: list[dict[str, Any]] = answer["results"]
+        return results
 
     def dry_run(self, requested: Mapping[str, Any]) -> dict[str, Any]:
         """Return whether :meth:`create` could do the same now, and why not; nothing is changed."""

@@ -107,6 +107,9 @@ def add(parser: argparse.ArgumentParser, selected: Iterable[Option]) -> None:
 
 
 VOLUME = Option(("volume",), {"metavar": "VOLUME", "help": "name or ID of the volume"})
+MODE = option(
+    "--mode", choices=("rw", "ro"), help="whether the host may write; default: if it can"
+)
 CONNECTOR = (
     switch("--multipath", text="use all paths to the storage that there are"),
     switch(

@@ -136,6 +136,7 @@ class Cloud:
         self.listed = [ONE]
         self.fenced = []
         self.drains = [None]
+        self.results = []
 
     def find_volume(self, name, ignore_missing=True, all_projects=False):
         if self.refusals:
@@ -163,6 +164,8 @@ class Cloud:
             return {"attachments": [] if is_last_page else self.listed}
         if "dry_run" in request.get("params", {}):
             return {"dry_run": DRY_RUN}
+        if url == "/attachments/action":
+            return {"results": self.results}
         if url.startswith("/hosts"):
             fence = {"host": HOST, "attachments": self.fenced}
             host = {**HOST, "drain": self.drains.pop(0) if self.drains[1:] else self.drains[0]}
