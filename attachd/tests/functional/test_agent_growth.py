@@ -1,40 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
-"""File systems that grow on a host with an agent, over iSCSI with QEMU's initiator."""
+"""File systems that grow on a host with an agent: over iSCSI with QEMU's initiator, and local."""
 
-from pathlib import Path
 import subprocess
 
 from attachd.agent.mount import mounts
-from attachd.tests.fixtures import processes, requirements
+from attachd.tests.fixtures import agent_deployment, processes, requirements
 from attachd.tests.functional.test_agents import GIB, AgentCase
+from attachd.tests.functional.test_growth import may_grow_ext4
 from attachd.tests.selection import full_only
 from attachd.tests.wait import wait_for
 
 HEADERS = {"OpenStack-API-Version": "volume 3.71, attachd 1.1"}
 
 
-@full_only("agents")
-class AgentGrowthTest(AgentCase):
-    """A volume with an xfs that the user of the host has mounted."""
+class GrowthCase(AgentCase):
+    """A volume with a file system that the user of the host has mounted."""
 
     def setUp(self):
         super().setUp()
         requirements.require_root(self)
-        requirements.require_tool(self, "mkfs.xfs")
         self.mountpoint = self.host.top / "mnt"
 
-    def mounted(self, settings=""):
-        """Return an attachment whose device is mounted."""
+    def mounted(self, kind, settings=""):
+        """Return an attachment whose device is mounted, with a file.
+
+        :param kind: ext4 or xfs
+        """
+        make = requirements.require_tool(self, f"mkfs.{kind}")
         self.host.set(settings)
         self.host.start()
         attachment = self.attach()
         device = f"{self.host.device(attachment)}"
-        processes.check_output(("mkfs.xfs", "-q", device))
+        processes.check_output((make, "-q", device))
         self.addCleanup(
             subprocess.run, ["umount", self.mountpoint], check=False, capture_output=True
         )
         mounts.mount(device, f"{self.mountpoint}", mode="rw")
-        self.wait_for_growth(attachment, GIB, GIB)
+        (self.mountpoint / "file").write_text("data")
+        self.wait_for_growth(attachment, GIB, kind, GIB)
         return attachment
 
     def extend(self, size):
@@ -43,15 +46,30 @@ class AgentGrowthTest(AgentCase):
         )
         self.assertEqual(202, answer.status_code, answer.text)
 
-    def wait_for_growth(self, attachment, device_bytes, filesystem_bytes):
-        def read():
-            path = f"/attachments/{attachment}"
-            answer = self.deployment.request("GET", path, **HEADERS)
-            return answer.json()["attachment"]["condition"]["growth"] or {}
-
-        expected = (device_bytes, "xfs", filesystem_bytes)
+    def wait_for_growth(self, attachment, device_bytes, kind, filesystem_bytes):
+        expected = (device_bytes, kind, filesystem_bytes)
         names = ("device_bytes", "filesystem", "filesystem_bytes")
-        return wait_for(read, lambda found: tuple(map(found.get, names)) == expected, expected)
+        return wait_for(
+            lambda: self.growth(attachment),
+            lambda found: tuple(map(found.get, names)) == expected,
+            expected,
+        )
+
+    def growth(self, attachment):
+        """Return what the agent has reported; {} if nothing."""
+        answer = self.deployment.request("GET", f"/attachments/{attachment}", **HEADERS)
+        return answer.json()["attachment"]["condition"]["growth"] or {}
+
+    def leave(self, attachment):
+        """Check the file, unmount and detach."""
+        self.assertEqual("data", (self.mountpoint / "file").read_text())
+        mounts.unmount(f"{self.mountpoint}")
+        self.detach(attachment)
+
+
+@full_only("agents")
+class AgentGrowthTest(GrowthCase):
+    """A volume of tgtd."""
 
     def changes(self, attachment):
         answer = self.deployment.request("GET", f"/attachments/{attachment}/timeline", **HEADERS)
@@ -61,24 +79,45 @@ class AgentGrowthTest(AgentCase):
             for item in answer.json()["timeline"] if item["type"] == "condition_changed"
         ]  # fmt: skip
 
-    def leave(self, attachment):
-        mounts.unmount(f"{self.mountpoint}")
-        self.detach(attachment)
-
     def test_file_system_is_reported_and_grows_when_configured(self):
-        attachment = self.mounted()
-        (Path(self.mountpoint) / "file").write_text("data")
+        attachment = self.mounted("xfs")
         self.extend(2)
-        growth = self.wait_for_growth(attachment, 2 * GIB, GIB)
+        growth = self.wait_for_growth(attachment, 2 * GIB, "xfs", GIB)
         self.assertEqual("xfs has 1 of 2 GiB", growth["message"])
         self.host.agents[-1].kill()
         self.host.set("grow_filesystems = xfs")
         self.host.start()
         # Another agent than the one that has let the device grow.
         self.extend(3)
-        self.assertIsNone(self.wait_for_growth(attachment, 3 * GIB, 3 * GIB)["message"])
+        self.assertIsNone(self.wait_for_growth(attachment, 3 * GIB, "xfs", 3 * GIB)["message"])
         # Others are about sessions.
         self.assertIn((2, 1), self.changes(attachment))
         self.assertEqual((3, 3), self.changes(attachment)[-1])
-        self.assertEqual("data", (Path(self.mountpoint) / "file").read_text())
+        self.leave(attachment)
+
+
+@full_only("agents")
+class FileGrowthTest(GrowthCase):
+    """A volume of ``file``, whose loop device the manager lets grow."""
+
+    def deploy(self):
+        return agent_deployment.FileDeployment(self)
+
+    def exported(self):
+        return any(self.deployment.exports.glob(f"{self.volume}/*"))
+
+    def test_xfs_grows_with_its_volume(self):
+        attachment = self.mounted("xfs", "grow_filesystems = ext4, xfs")
+        self.extend(2)
+        self.wait_for_growth(attachment, 2 * GIB, "xfs", 2 * GIB)
+        self.leave(attachment)
+
+    def test_ext4_grows_with_its_volume_or_says_why_not(self):
+        attachment = self.mounted("ext4", "grow_filesystems = ext4, xfs")
+        self.extend(2)
+        if may_grow_ext4():
+            self.wait_for_growth(attachment, 2 * GIB, "ext4", 2 * GIB)
+        else:
+            growth = self.wait_for_growth(attachment, 2 * GIB, "ext4", GIB)
+            self.assertIn("CAP_SYS_RESOURCE", growth["message"])
         self.leave(attachment)

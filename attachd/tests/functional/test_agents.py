@@ -35,10 +35,14 @@ class AgentCase(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.deployment = agent_deployment.shared(self)
+        self.deployment = self.deploy()
         self.host = agent_deployment.AgentHost(self.deployment, self)
         self.addOnException(self._show)
         self.volume = self.deployment.create_volume()
+
+    def deploy(self):
+        """Return the deployment of the test."""
+        return agent_deployment.shared(self)
 
     def _show(self, _error):
         for name, text in (("agent", self.host.log), ("manager", self.deployment.manager.output)):
