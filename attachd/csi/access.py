@@ -4,10 +4,8 @@
 from collections.abc import Iterable
 from typing import Final
 
-import grpc
-
 from attachd.csi import csi_pb2
-from attachd.csi.calls import CallError
+from attachd.platforms.calls import CallError, ErrorCode
 
 Capability = csi_pb2.VolumeCapability
 _Mode = csi_pb2.VolumeCapability.AccessMode
@@ -64,4 +62,4 @@ def check(capabilities: Iterable[Capability], *, is_shared: bool) -> None:
     :raises CallError: INVALID_ARGUMENT
     """
     if reason := find_reason(capabilities, is_shared=is_shared):
-        raise CallError(grpc.StatusCode.INVALID_ARGUMENT, reason)
+        raise CallError(ErrorCode.INVALID_ARGUMENT, reason)

@@ -6,12 +6,11 @@ import http
 from typing import Any, Final
 
 from google.protobuf import wrappers_pb2
-import grpc
 
 from attachd.csi import access, csi_pb2, new_volume
-from attachd.csi.calls import CallError
-from attachd.csi.errors import StorageError
-from attachd.csi.storage import GIB, Storage
+from attachd.platforms.calls import CallError, ErrorCode
+from attachd.platforms.errors import StorageError
+from attachd.platforms.storage import GIB, Storage
 
 _UNLIMITED_GIB: Final = 10**9 - 1
 """Shown for a pool that does not say what is free."""
@@ -40,7 +39,7 @@ def _pools(storage: Storage, type_name: str | None, zone: str | None) -> list[Ma
         pools = storage.pools(type_name)
     except StorageError as error:
         if error.status == http.HTTPStatus.NOT_FOUND:
-            raise CallError(grpc.StatusCode.INVALID_ARGUMENT, f"{error}") from error
+            raise CallError(ErrorCode.INVALID_ARGUMENT, f"{error}") from error
         raise
     if zone is None:
         return pools

@@ -18,15 +18,15 @@ from openstack import exceptions
 from attachd import service
 from attachd.cli.clouds import Cloud
 from attachd.csi import server
-from attachd.csi.api import Api
-from attachd.csi.calls import RequestIds
 from attachd.csi.controller import Controller
 from attachd.csi.identity import DRIVER, Identity
 from attachd.csi.new_volume import ZONE
 from attachd.csi.node import Node
-from attachd.csi.publication import Fence
-from attachd.csi.storage import Storage
 from attachd.node.agent_client import AgentClient
+from attachd.platforms.api import Api
+from attachd.platforms.calls import RequestIds
+from attachd.platforms.publication import Fence
+from attachd.platforms.storage import Storage
 
 NAME: Final = "attachd-csi"
 LOG = logging.getLogger(__name__)

@@ -5,23 +5,14 @@ from collections import defaultdict
 import http
 from typing import Final
 
-import grpc
-
-from attachd.csi import (
-    access,
-    capacity,
-    csi_pb2,
-    expansion,
-    new_volume,
-    volume_view,
-    waiting,
-)
-from attachd.csi.calls import CallError
-from attachd.csi.creation import VolumeCreator
-from attachd.csi.errors import StorageError
+from attachd.csi import access, capacity, csi_pb2, expansion, new_volume, volume_view
 from attachd.csi.new_volume import NewVolume, SizeRange
-from attachd.csi.publication import Fence, Publication, Publisher
-from attachd.csi.storage import GIB, Page, Storage, StoredAttachment, StoredVolume, is_id
+from attachd.platforms import waiting
+from attachd.platforms.calls import CallError, ErrorCode
+from attachd.platforms.creation import VolumeCreator
+from attachd.platforms.errors import StorageError
+from attachd.platforms.publication import Fence, Publication, Publisher
+from attachd.platforms.storage import GIB, Page, Storage, StoredAttachment, StoredVolume, is_id
 
 ATTACHMENT_KEY: Final = "attachd.attachment_id"
 """The only key of publish_context."""
@@ -94,7 +85,7 @@ class Controller:
         if volume is not None:
             reason = self._storage.find_failure(volume.id)
             raise CallError(
-                grpc.StatusCode.UNAVAILABLE,
+                ErrorCode.UNAVAILABLE,
                 f"Volume {volume.id} could not be deleted, and is {volume.status}: {reason}",
             )
         return csi_pb2.DeleteVolumeResponse()
@@ -159,7 +150,7 @@ class Controller:
         """Return the volumes of the project, oldest first, with their nodes."""
         if request.max_entries < 0:
             raise CallError(
-                grpc.StatusCode.INVALID_ARGUMENT, "The field max_entries must not be negative."
+                ErrorCode.INVALID_ARGUMENT, "The field max_entries must not be negative."
             )
         page = self._page(request)
         attachments = defaultdict[str, list[StoredAttachment]](list)
@@ -186,7 +177,7 @@ class Controller:
         """
         token = request.starting_token
         wrong = CallError(
-            grpc.StatusCode.ABORTED, f"The token {token} is not valid. Start again without one."
+            ErrorCode.ABORTED, f"The token {token} is not valid. Start again without one."
         )
         if token and not is_id(token):
             raise wrong
@@ -227,5 +218,5 @@ class Controller:
     def _get(self, volume_id: str) -> StoredVolume:
         volume = self._storage.volume(volume_id)
         if volume is None:
-            raise CallError(grpc.StatusCode.NOT_FOUND, f"There is no volume {volume_id}.")
+            raise CallError(ErrorCode.NOT_FOUND, f"There is no volume {volume_id}.")
         return volume

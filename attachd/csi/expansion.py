@@ -3,13 +3,11 @@
 
 from typing import Final
 
-import grpc
-
-from attachd.csi import waiting
-from attachd.csi.calls import CallError
-from attachd.csi.errors import StorageError, is_about_size
 from attachd.csi.new_volume import SizeRange
-from attachd.csi.storage import Storage, StoredVolume
+from attachd.platforms import waiting
+from attachd.platforms.calls import CallError, ErrorCode
+from attachd.platforms.errors import StorageError, is_about_size
+from attachd.platforms.storage import Storage, StoredVolume
 
 _EXTENDING: Final = frozenset({"extending"})
 _READY: Final = frozenset({"available", "in-use"})
@@ -36,7 +34,7 @@ def expand(storage: Storage, volume: StoredVolume, sizes: SizeRange) -> StoredVo
     if grown.size_gib < size_gib:
         reason = storage.find_failure(volume.id)
         raise CallError(
-            grpc.StatusCode.UNAVAILABLE,
+            ErrorCode.UNAVAILABLE,
             f"Volume {volume.id} did not grow to {size_gib} GiB, and is {grown.status}: {reason}",
         )
     return grown
@@ -57,15 +55,15 @@ def _read(storage: Storage, volume: StoredVolume) -> StoredVolume:
 
 
 def _gone(volume: StoredVolume) -> CallError:
-    return CallError(grpc.StatusCode.NOT_FOUND, f"Volume {volume.id} was deleted.")
+    return CallError(ErrorCode.NOT_FOUND, f"Volume {volume.id} was deleted.")
 
 
 def _refused(volume: StoredVolume, error: StorageError) -> CallError:
     if is_about_size(error):
-        return CallError(grpc.StatusCode.OUT_OF_RANGE, f"{error}")
+        return CallError(ErrorCode.OUT_OF_RANGE, f"{error}")
     if error.reason == "no_valid_backend" and "online_extend" in f"{error}":
         return CallError(
-            grpc.StatusCode.FAILED_PRECONDITION,
+            ErrorCode.FAILED_PRECONDITION,
             f"Volume {volume.id} is published, and its backend extends only volumes that are not.",
         )
     if error.reason == "invalid_volume":  # Another call was faster.

@@ -9,7 +9,7 @@ from google.protobuf import wrappers_pb2
 
 from attachd import service
 from attachd.csi import csi_pb2
-from attachd.csi.calls import NotReady
+from attachd.platforms.calls import NotReady
 
 LOG = logging.getLogger(__name__)
 

@@ -7,11 +7,9 @@ import hashlib
 import json
 from typing import Any, Final, Self
 
-import grpc
-
-from attachd.csi import csi_pb2
-from attachd.csi.calls import CallError
-from attachd.csi.storage import GIB, StoredVolume
+from attachd.csi import access, csi_pb2
+from attachd.platforms.calls import CallError, ErrorCode
+from attachd.platforms.storage import GIB, StoredVolume
 
 TYPE: Final = "type"
 """Parameter: name or id of the volume type; without it the default type."""
@@ -54,7 +52,7 @@ class SizeRange:
             raise _out_of_range(f"Sizes are not negative: {required}, {limit}.")
         if 0 < limit < required:
             raise CallError(
-                grpc.StatusCode.INVALID_ARGUMENT,
+                ErrorCode.INVALID_ARGUMENT,
                 f"limit_bytes, {limit}, is less than required_bytes, {required}.",
             )
         return cls(required, limit)
@@ -109,9 +107,7 @@ class NewVolume:
         digest = hashlib.sha256(f"{driver}\0{request.name}".encode()).hexdigest()
         wants_topology = request.HasField("accessibility_requirements")
         if request.mutable_parameters:
-            raise CallError(
-                grpc.StatusCode.INVALID_ARGUMENT, "mutable_parameters are not supported."
-            )
+            raise CallError(ErrorCode.INVALID_ARGUMENT, "mutable_parameters are not supported.")
         return cls(
             id=digest,
             name=request.name,
@@ -123,17 +119,40 @@ class NewVolume:
             wants_topology=wants_topology,
         )
 
+    created_key = CREATED_KEY
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """The metadata by which the volume is found."""
+        return {ID_KEY: self.id}
+
+    @property
+    def type_name(self) -> str | None:
+        """Name or id of the volume type; None: the default."""
+        return self.parameters.get(TYPE)
+
+    def check_type(self, *, is_shared: bool) -> None:
+        """Check that a type permits the capabilities; raises CallError.
+
+        :param is_shared: whether its volumes can be attached to several hosts
+        """
+        access.check(self.capabilities, is_shared=is_shared)
+
+    def choose_gib(self, least_gib: int) -> int:
+        """Return the size in GiB, which is not less than another one; raises CallError."""
+        return self.sizes.choose_gib(least_gib)
+
     @property
     def metadata(self) -> dict[str, str]:
         """The metadata by which the volume is found and compared."""
         source = {_SOURCE_KEY: self.source_id} if self.source_id else {}
         chosen = {f"{_PARAMETER_KEY}{key}": value for key, value in self.parameters.items()}
-        return {ID_KEY: self.id, _NAME_KEY: self.name, **source, **chosen}
+        return {**self.identity, _NAME_KEY: self.name, **source, **chosen}
 
     def values(self, size_gib: int, zone: str | None) -> dict[str, Any]:
         """Return the body of the request that creates it."""
         optional = {
-            "volume_type": self.parameters.get(TYPE),
+            "volume_type": self.type_name,
             "availability_zone": zone,
             "source_volid": self.source_id or None,
         }
@@ -159,7 +178,7 @@ class NewVolume:
             return f"its size is {volume.size_gib * GIB} bytes"
         if self.zones and volume.zone not in self.zones:
             return f"its zone is {volume.zone}"
-        return ""
+        return access.find_reason(self.capabilities, is_shared=volume.is_multiattach)
 
     def key(self, values: Mapping[str, Any], number: int) -> str:
         """Return the idempotency key of an attempt.
@@ -203,7 +222,7 @@ def read_parameters(given: Mapping[str, str]) -> dict[str, str]:
     known = {key: given[key] for key in given if not key.startswith(_OF_KUBERNETES)}
     if unknown := sorted(known.keys() - set(PARAMETERS)):
         raise CallError(
-            grpc.StatusCode.INVALID_ARGUMENT,
+            ErrorCode.INVALID_ARGUMENT,
             f"There is no parameter {unknown[0]}. Parameters are: {', '.join(PARAMETERS)}.",
         )
     return known
@@ -212,10 +231,10 @@ def read_parameters(given: Mapping[str, str]) -> dict[str, str]:
 def _read_source(source: csi_pb2.VolumeContentSource) -> str:
     kind = source.WhichOneof("type")
     if kind == "snapshot":
-        raise CallError(grpc.StatusCode.INVALID_ARGUMENT, "Snapshots are not supported.")
+        raise CallError(ErrorCode.INVALID_ARGUMENT, "Snapshots are not supported.")
     if kind == "volume" and not source.volume.volume_id:
         raise CallError(
-            grpc.StatusCode.INVALID_ARGUMENT,
+            ErrorCode.INVALID_ARGUMENT,
             "The field volume_content_source.volume.volume_id is required.",
         )
     return source.volume.volume_id
@@ -233,11 +252,11 @@ def zone_of(place: csi_pb2.Topology) -> str | None:
     """
     if unknown := sorted(set(place.segments) - {ZONE}):
         raise CallError(
-            grpc.StatusCode.INVALID_ARGUMENT,
+            ErrorCode.INVALID_ARGUMENT,
             f"There is no topology key {unknown[0]}. The only one is {ZONE}.",
         )
     return place.segments.get(ZONE)
 
 
 def _out_of_range(message: str) -> CallError:
-    return CallError(grpc.StatusCode.OUT_OF_RANGE, message)
+    return CallError(ErrorCode.OUT_OF_RANGE, message)

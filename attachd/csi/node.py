@@ -10,17 +10,16 @@ import functools
 from typing import Final
 import uuid
 
-from grpc import StatusCode
-
 from attachd.agent.host import Host, Identity
 from attachd.agent.journal import Entry
 from attachd.agent.local_socket import CallError as AgentError
 from attachd.agent.staging import Publication, Staging
-from attachd.csi import calls, csi_pb2, node_errors, node_staging
-from attachd.csi.calls import CallError, NotReady
+from attachd.csi import csi_pb2, node_errors, node_staging
 from attachd.csi.node_stats import StatsReader
 from attachd.node.agent_client import AgentClient
 from attachd.node.volumes import NodeVolumes, Target
+from attachd.platforms import calls
+from attachd.platforms.calls import CallError, ErrorCode, NotReady
 
 ATTACHMENT_CONTEXT: Final = "attachd.attachment_id"
 """The key of publish_context."""
@@ -78,7 +77,7 @@ class Node:
 
     def node_get_info(self, _request: csi_pb2.NodeGetInfoRequest) -> csi_pb2.NodeGetInfoResponse:
         """Return the name of the host, how many volumes it can have, and where it is."""
-        with node_errors.as_status(StatusCode.UNAVAILABLE):
+        with node_errors.as_status(ErrorCode.UNAVAILABLE):
             host = self._agent.get_host()
         response = csi_pb2.NodeGetInfoResponse(
             node_id=host.name, max_volumes_per_node=host.max_attachments or 0
@@ -99,7 +98,7 @@ class Node:
         if not attachment_id:
             raise _refuse("publish_context", f"has no {ATTACHMENT_CONTEXT}")
         timeout = max(calls.current().remaining - _MARGIN, 0.0)
-        with node_errors.as_status(StatusCode.INTERNAL):
+        with node_errors.as_status(ErrorCode.INTERNAL):
             device = self._agent.get_device(attachment_id, timeout)
             if device.volume_id != request.volume_id:
                 raise _refuse("publish_context", f"is of volume {device.volume_id}")
@@ -112,7 +111,7 @@ class Node:
     ) -> csi_pb2.NodeUnstageVolumeResponse:
         """Unmount the file system."""
         _check_id(request.volume_id)
-        with node_errors.as_status(StatusCode.UNAVAILABLE):
+        with node_errors.as_status(ErrorCode.UNAVAILABLE):
             self._volumes.unstage(request.volume_id, request.staging_target_path)
         return csi_pb2.NodeUnstageVolumeResponse()
 
@@ -123,13 +122,13 @@ class Node:
         _check_id(request.volume_id)
         if not request.staging_target_path:
             raise CallError(
-                StatusCode.FAILED_PRECONDITION, "The field staging_target_path is required."
+                ErrorCode.FAILED_PRECONDITION, "The field staging_target_path is required."
             )
         use = node_staging.read(
             request.volume_capability, request.volume_context, request.staging_target_path
         )
         publication = Publication(request.target_path, request.readonly or use.read_only)
-        with node_errors.as_status(StatusCode.INTERNAL):
+        with node_errors.as_status(ErrorCode.INTERNAL):
             self._volumes.publish(request.volume_id, use, publication)
         return csi_pb2.NodePublishVolumeResponse()
 
@@ -138,7 +137,7 @@ class Node:
     ) -> csi_pb2.NodeUnpublishVolumeResponse:
         """Hide a volume from a container."""
         _check_id(request.volume_id)
-        with node_errors.as_status(StatusCode.UNAVAILABLE):
+        with node_errors.as_status(ErrorCode.UNAVAILABLE):
             self._volumes.unpublish(request.volume_id, request.target_path)
         return csi_pb2.NodeUnpublishVolumeResponse()
 
@@ -146,7 +145,7 @@ class Node:
         self, request: csi_pb2.NodeGetVolumeStatsRequest
     ) -> csi_pb2.NodeGetVolumeStatsResponse:
         """Return the usage and the condition of a volume."""
-        with node_errors.as_status(StatusCode.INTERNAL):
+        with node_errors.as_status(ErrorCode.INTERNAL):
             entry, _staging = self._get(request.volume_id, request.volume_path)
             stats = self._stats.read(entry, request.volume_path)
         return csi_pb2.NodeGetVolumeStatsResponse(
@@ -160,20 +159,20 @@ class Node:
         self, request: csi_pb2.NodeExpandVolumeRequest
     ) -> csi_pb2.NodeExpandVolumeResponse:
         """Let the device and its file system have the size of the volume."""
-        with node_errors.as_status(StatusCode.INTERNAL):
+        with node_errors.as_status(ErrorCode.INTERNAL):
             entry, staging = self._get(request.volume_id, request.volume_path)
             _check_kind(request, staging)
             grown = self._agent.grow(entry.attachment_id or "", calls.current().remaining)
             _check_size(request.capacity_range, grown.volume_bytes)
             if grown.size_bytes < grown.volume_bytes:
                 raise CallError(
-                    StatusCode.UNAVAILABLE,
+                    ErrorCode.UNAVAILABLE,
                     f"The device has {grown.size_bytes} of {grown.volume_bytes} bytes yet.",
                 )
             has_fs = staging.fs_type is not None and not staging.read_only
             if has_fs and grown.is_shared:
                 raise CallError(
-                    StatusCode.FAILED_PRECONDITION,
+                    ErrorCode.FAILED_PRECONDITION,
                     "Another node has the volume too, and one that has mounted it would destroy a "
                     "file system that grows here. Detach it there first.",
                 )
@@ -186,7 +185,7 @@ class Node:
         entry = self._volumes.find(volume_id, path)
         if entry is None or entry.staging is None:
             raise CallError(
-                StatusCode.NOT_FOUND,
+                ErrorCode.NOT_FOUND,
                 f"Volume {volume_id} is neither staged nor published at {path}.",
             )
         return entry, entry.staging
@@ -199,7 +198,7 @@ def _check_id(volume_id: str) -> None:
     except ValueError:
         is_valid = False
     if not is_valid:
-        raise CallError(StatusCode.NOT_FOUND, f"There is no volume {volume_id!r}.")
+        raise CallError(ErrorCode.NOT_FOUND, f"There is no volume {volume_id!r}.")
 
 
 def _check_kind(request: csi_pb2.NodeExpandVolumeRequest, staging: Staging) -> None:
@@ -212,7 +211,7 @@ def _check_kind(request: csi_pb2.NodeExpandVolumeRequest, staging: Staging) -> N
 def _check_size(sizes: csi_pb2.CapacityRange, size: int) -> None:
     if size < sizes.required_bytes or 0 < sizes.limit_bytes < size:
         raise CallError(
-            StatusCode.OUT_OF_RANGE,
+            ErrorCode.OUT_OF_RANGE,
             f"The volume has {size} bytes, and {sizes.required_bytes} to "
             f"{sizes.limit_bytes or 'any number of'} are required. ControllerExpandVolume comes "
             "first.",
@@ -220,4 +219,4 @@ def _check_size(sizes: csi_pb2.CapacityRange, size: int) -> None:
 
 
 def _refuse(field: str, reason: str) -> CallError:
-    return CallError(StatusCode.INVALID_ARGUMENT, f"The field {field} {reason}.")
+    return CallError(ErrorCode.INVALID_ARGUMENT, f"The field {field} {reason}.")

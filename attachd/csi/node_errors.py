@@ -11,35 +11,32 @@ from collections.abc import Iterator, Mapping
 import contextlib
 from typing import Final
 
-import grpc
-from grpc import StatusCode
-
 from attachd import exception
 from attachd.agent import local_socket
 from attachd.agent.local_socket import Code
-from attachd.csi.calls import CallError
 from attachd.node.volumes import Problem, Refused
+from attachd.platforms.calls import CallError, ErrorCode
 
-_OF_AGENT: Final[Mapping[Code, grpc.StatusCode]] = {
-    Code.INVALID: StatusCode.INVALID_ARGUMENT,
-    Code.VERSION: StatusCode.FAILED_PRECONDITION,
-    Code.FORBIDDEN: StatusCode.FAILED_PRECONDITION,
-    Code.NOT_FOUND: StatusCode.NOT_FOUND,
-    Code.NOT_READY: StatusCode.UNAVAILABLE,
-    Code.BUSY: StatusCode.ABORTED,
-    Code.UNAVAILABLE: StatusCode.UNAVAILABLE,
-    Code.FAILED: StatusCode.INTERNAL,
+_OF_AGENT: Final[Mapping[Code, ErrorCode]] = {
+    Code.INVALID: ErrorCode.INVALID_ARGUMENT,
+    Code.VERSION: ErrorCode.FAILED_PRECONDITION,
+    Code.FORBIDDEN: ErrorCode.FAILED_PRECONDITION,
+    Code.NOT_FOUND: ErrorCode.NOT_FOUND,
+    Code.NOT_READY: ErrorCode.UNAVAILABLE,
+    Code.BUSY: ErrorCode.ABORTED,
+    Code.UNAVAILABLE: ErrorCode.UNAVAILABLE,
+    Code.FAILED: ErrorCode.INTERNAL,
 }
-_REFUSALS: Final[Mapping[Problem, grpc.StatusCode]] = {
-    Problem.NOT_STAGED: StatusCode.FAILED_PRECONDITION,
-    Problem.DIFFERS: StatusCode.ALREADY_EXISTS,
-    Problem.CONFLICTS: StatusCode.FAILED_PRECONDITION,
-    Problem.UNCLEAN: StatusCode.ABORTED,
+_REFUSALS: Final[Mapping[Problem, ErrorCode]] = {
+    Problem.NOT_STAGED: ErrorCode.FAILED_PRECONDITION,
+    Problem.DIFFERS: ErrorCode.ALREADY_EXISTS,
+    Problem.CONFLICTS: ErrorCode.FAILED_PRECONDITION,
+    Problem.UNCLEAN: ErrorCode.ABORTED,
 }
 
 
 @contextlib.contextmanager
-def as_status(failure: grpc.StatusCode) -> Iterator[None]:
+def as_status(failure: ErrorCode) -> Iterator[None]:
     """Convert errors to CallError.
 
     :param failure: the status if the host has failed
@@ -50,11 +47,11 @@ def as_status(failure: grpc.StatusCode) -> Iterator[None]:
         raise CallError(_find_code(error, failure), f"{error}") from error
 
 
-def _find_code(error: exception.HostError, failure: grpc.StatusCode) -> grpc.StatusCode:
+def _find_code(error: exception.HostError, failure: ErrorCode) -> ErrorCode:
     if isinstance(error, local_socket.CallError):
         return _OF_AGENT[error.kind]
     if isinstance(error, Refused):
         return _REFUSALS[error.problem]
     if isinstance(error, exception.LocalConflict | exception.DeviceBusy):
-        return StatusCode.ABORTED
+        return ErrorCode.ABORTED
     return failure

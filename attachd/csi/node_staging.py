@@ -4,15 +4,13 @@
 from collections.abc import Mapping
 from typing import Final
 
-import grpc
-
 from attachd import exception
 from attachd.agent.mount import filesystems
 from attachd.agent.mount.mount_rules import MountRules
 from attachd.agent.staging import Staging
 from attachd.csi import access, csi_pb2
-from attachd.csi.calls import CallError
 from attachd.csi.new_volume import FS_TYPE_CONTEXT
+from attachd.platforms.calls import CallError, ErrorCode
 
 DEFAULT_FS_TYPE: Final = "ext4"
 
@@ -45,5 +43,5 @@ def read(capability: csi_pb2.VolumeCapability, context: Mapping[str, str], path:
         rules.check_type(filesystems.blkid_name(fs_type), "The capability")
     except exception.HostError as error:
         reason = f"The field volume_capability is not possible: {error}"
-        raise CallError(grpc.StatusCode.INVALID_ARGUMENT, reason) from error
+        raise CallError(ErrorCode.INVALID_ARGUMENT, reason) from error
     return Staging(path, fs_type, read_only or "ro" in flags, options, exclusive)

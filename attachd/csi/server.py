@@ -19,8 +19,9 @@ from urllib import parse
 from google.protobuf.message import Message
 import grpc
 
-from attachd.csi import calls, csi_pb2, validation
-from attachd.csi.calls import Call, CallError
+from attachd.csi import csi_pb2, validation
+from attachd.platforms import calls
+from attachd.platforms.calls import Call, CallError, ErrorCode
 
 LOG = logging.getLogger(__name__)
 
@@ -192,8 +193,8 @@ class _Handler:
                 failure = error
             except Exception:
                 LOG.exception("%s failed", self._name)
-                failure = CallError(grpc.StatusCode.INTERNAL, "The log has the reason.")
-        return context.abort(failure.code, f"{failure} ({call.request_id})")
+                failure = CallError(ErrorCode.INTERNAL, "The log has the reason.")
+        return context.abort(grpc.StatusCode[failure.code.name], f"{failure} ({call.request_id})")
 
     def _answer(self, request: Message) -> Message:
         started = time.monotonic()
@@ -201,7 +202,7 @@ class _Handler:
             if self._capacity is not None:
                 if not self._capacity.acquire(blocking=False):
                     raise CallError(
-                        grpc.StatusCode.UNAVAILABLE,
+                        ErrorCode.UNAVAILABLE,
                         "As many calls as permitted are in progress. Repeat this one later.",
                     )
                 stack.callback(self._capacity.release)

@@ -10,10 +10,9 @@ from typing import Any, Final
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
-import grpc
 
 from attachd.csi import csi_pb2
-from attachd.csi.calls import CallError
+from attachd.platforms.calls import CallError, ErrorCode
 
 REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
     "CreateVolumeRequest": ("name", "volume_capabilities"),
@@ -101,4 +100,4 @@ def _check_capability(name: str, capability: csi_pb2.VolumeCapability) -> None:
 
 
 def _refuse(field: str, reason: str) -> CallError:
-    return CallError(grpc.StatusCode.INVALID_ARGUMENT, f"The field {field} {reason}.")
+    return CallError(ErrorCode.INVALID_ARGUMENT, f"The field {field} {reason}.")

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from attachd.csi import csi_pb2, new_volume
-from attachd.csi.storage import GIB, StoredAttachment, StoredVolume
+from attachd.platforms.storage import GIB, StoredAttachment, StoredVolume
 
 _ABNORMAL: Final = frozenset({"degraded", "failed"})
 

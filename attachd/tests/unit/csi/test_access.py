@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import unittest
 
-import grpc
-
 from attachd.csi import access
-from attachd.csi.calls import CallError
+from attachd.platforms.calls import CallError, ErrorCode
 from attachd.tests.fixtures.csi_requests import block, mount
 
 
@@ -39,4 +37,4 @@ class AccessTest(unittest.TestCase):
         )
         with self.assertRaises(CallError) as caught:
             access.check(both, is_shared=True)
-        self.assertIs(grpc.StatusCode.INVALID_ARGUMENT, caught.exception.code)
+        self.assertIs(ErrorCode.INVALID_ARGUMENT, caught.exception.code)

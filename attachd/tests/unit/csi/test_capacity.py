@@ -2,9 +2,9 @@
 import unittest
 
 from attachd.csi import capacity, csi_pb2
-from attachd.csi.calls import CallError
+from attachd.platforms.calls import CallError
 from attachd.tests.fixtures.csi_requests import GIB, mount, zone
-from attachd.tests.unit.csi.fake_storage import FakeStorage, refusal
+from attachd.tests.unit.platforms.fake_storage import FakeStorage, refusal
 
 
 def _pool(host, free):

@@ -3,11 +3,11 @@ import unittest
 import uuid
 
 from attachd.csi import csi_pb2
-from attachd.csi.calls import CallError
 from attachd.csi.controller import CAPABILITIES, Controller
-from attachd.csi.publication import Fence
+from attachd.platforms.calls import CallError
+from attachd.platforms.publication import Fence
 from attachd.tests.fixtures.csi_requests import GIB, block, mount, new_volume, sizes
-from attachd.tests.unit.csi.fake_storage import FakeStorage, refusal
+from attachd.tests.unit.platforms.fake_storage import FakeStorage, refusal
 
 _RPC = csi_pb2.ControllerServiceCapability.RPC
 

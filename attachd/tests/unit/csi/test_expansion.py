@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 import unittest
 
-from attachd.csi import calls, expansion
-from attachd.csi.calls import Call, CallError
+from attachd.csi import expansion
 from attachd.csi.new_volume import SizeRange
+from attachd.platforms import calls
+from attachd.platforms.calls import Call, CallError
 from attachd.tests.fixtures.csi_requests import GIB
-from attachd.tests.unit.csi.fake_storage import FakeStorage, refusal
+from attachd.tests.unit.platforms.fake_storage import FakeStorage, refusal
 
 
 class ExpansionTest(unittest.TestCase):

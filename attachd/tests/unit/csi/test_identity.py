@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 import unittest
 
-import grpc
-
 from attachd import service
 from attachd.csi import csi_pb2
-from attachd.csi.calls import CallError, NotReady
 from attachd.csi.identity import Identity
+from attachd.platforms.calls import CallError, ErrorCode, NotReady
 
 _SERVICE = csi_pb2.PluginCapability.Service
 
@@ -49,7 +47,7 @@ class IdentityTest(unittest.TestCase):
         self.assertIn("API is away", logs.output[0])
 
     def test_probe_of_wrong_configuration_fails_with_reason(self):
-        failure = CallError(grpc.StatusCode.FAILED_PRECONDITION, "wrong password")
+        failure = CallError(ErrorCode.FAILED_PRECONDITION, "wrong password")
         with self.assertRaises(CallError) as caught:
             self._probe(_fail_with(failure))
         self.assertIs(failure, caught.exception)

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 import unittest
 
-import grpc
-
 from attachd.csi import csi_pb2, new_volume
-from attachd.csi.calls import CallError
 from attachd.csi.new_volume import NewVolume, SizeRange
+from attachd.platforms.calls import CallError, ErrorCode
 from attachd.tests.fixtures.csi_requests import GIB, clone, sizes, zone
 from attachd.tests.fixtures.csi_requests import new_volume as fields_of
-from attachd.tests.unit.csi.fake_storage import make_volume
+from attachd.tests.unit.platforms.fake_storage import make_volume
 
 
 def _new(name="pvc", driver="csi.example.org", **fields):
@@ -49,7 +47,7 @@ class NewVolumeTest(unittest.TestCase):
     def _refused(self, **fields):
         with self.assertRaises(CallError) as caught:
             _new(**fields)
-        self.assertIs(grpc.StatusCode.INVALID_ARGUMENT, caught.exception.code)
+        self.assertIs(ErrorCode.INVALID_ARGUMENT, caught.exception.code)
         return f"{caught.exception}"
 
     def _stored(self, new, **values):

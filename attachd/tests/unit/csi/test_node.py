@@ -6,17 +6,15 @@ import unittest
 from unittest import mock
 import uuid
 
-from grpc import StatusCode
-
 from attachd.agent.journal import Entry, Journal
 from attachd.agent.local_socket import CallError as AgentError
 from attachd.agent.local_socket import Code
 from attachd.agent.staging import Staging
 from attachd.csi import csi_pb2
-from attachd.csi.calls import CallError, NotReady
 from attachd.csi.node import ATTACHMENT_CONTEXT, Node
 from attachd.node.agent_client import AgentClient, DeviceInfo, GrownDevice, HostInfo
 from attachd.node.volumes import NodeVolumes
+from attachd.platforms.calls import CallError, ErrorCode, NotReady
 from attachd.tests.fixtures.lifetime import temp_dir
 
 _VOLUME, _OTHER = (f"{uuid.UUID(int=number)}" for number in (1, 2))
@@ -107,7 +105,7 @@ class NodeTest(unittest.TestCase):
         with self.assertRaisesRegex(NotReady, "away"):
             self.node.check()
         request = csi_pb2.NodeGetInfoRequest()
-        self.assert_refused(StatusCode.UNAVAILABLE, "away", self.node.node_get_info, request)
+        self.assert_refused(ErrorCode.UNAVAILABLE, "away", self.node.node_get_info, request)
 
     def test_stage_waits_for_device(self):
         self.node.node_stage_volume(self.stage_request())
@@ -120,10 +118,10 @@ class NodeTest(unittest.TestCase):
         self.assertEqual({"assume_empty": True}, options)
 
     def test_stage_of_impossible_volume_is_refused(self):
-        invalid = StatusCode.INVALID_ARGUMENT
+        invalid = ErrorCode.INVALID_ARGUMENT
         for code, message, fields in (
-            (StatusCode.NOT_FOUND, "no volume '../x'", {"volume_id": "../x"}),
-            (StatusCode.NOT_FOUND, "no volume", {"volume_id": _VOLUME.upper() + "A"}),
+            (ErrorCode.NOT_FOUND, "no volume '../x'", {"volume_id": "../x"}),
+            (ErrorCode.NOT_FOUND, "no volume", {"volume_id": _VOLUME.upper() + "A"}),
             (invalid, ATTACHMENT_CONTEXT, {"publish_context": {}}),
             (invalid, f"is of volume {_VOLUME}", {"volume_id": _OTHER}),
             (invalid, "btrfs", {"volume_capability": capability(fs_type="btrfs")}),
@@ -144,7 +142,7 @@ class NodeTest(unittest.TestCase):
     def test_publication_without_staging_path_is_refused(self):
         request = self.publish_request(staging_target_path="")
         self.assert_refused(
-            StatusCode.FAILED_PRECONDITION,
+            ErrorCode.FAILED_PRECONDITION,
             "staging_target_path",
             self.node.node_publish_volume,
             request,
@@ -163,10 +161,8 @@ class NodeTest(unittest.TestCase):
     def test_volume_at_unknown_path_is_not_found(self):
         self.add_entry()
         request = csi_pb2.NodeGetVolumeStatsRequest(volume_id=_VOLUME, volume_path="/x")
-        self.assert_refused(
-            StatusCode.NOT_FOUND, "at /x", self.node.node_get_volume_stats, request
-        )
-        self.assert_refused(StatusCode.NOT_FOUND, "at /x", self.expand, volume_path="/x")
+        self.assert_refused(ErrorCode.NOT_FOUND, "at /x", self.node.node_get_volume_stats, request)
+        self.assert_refused(ErrorCode.NOT_FOUND, "at /x", self.expand, volume_path="/x")
 
     def test_stats_have_a_condition(self):
         self.add_entry()
@@ -185,9 +181,9 @@ class NodeTest(unittest.TestCase):
         self.add_entry()
         self.agent.grow.return_value = GrownDevice(_GIB, 2 * _GIB, is_shared=False)
         for code, sizes in (
-            (StatusCode.OUT_OF_RANGE, (3 * _GIB, 0)),
-            (StatusCode.OUT_OF_RANGE, (0, _GIB)),
-            (StatusCode.UNAVAILABLE, (2 * _GIB, 0)),
+            (ErrorCode.OUT_OF_RANGE, (3 * _GIB, 0)),
+            (ErrorCode.OUT_OF_RANGE, (0, _GIB)),
+            (ErrorCode.UNAVAILABLE, (2 * _GIB, 0)),
         ):
             self.assert_refused(code, "bytes", self.expand, *sizes)
         self.grow.assert_not_called()
@@ -195,7 +191,7 @@ class NodeTest(unittest.TestCase):
     def test_file_system_that_another_node_may_have_mounted_does_not_grow(self):
         self.agent.grow.return_value = GrownDevice(_GIB, _GIB, is_shared=True)
         self.add_entry()
-        self.assert_refused(StatusCode.FAILED_PRECONDITION, "Another node", self.expand)
+        self.assert_refused(ErrorCode.FAILED_PRECONDITION, "Another node", self.expand)
         self.grow.assert_not_called()
 
     def test_device_and_reader_of_shared_volume_are_expanded(self):
@@ -206,5 +202,5 @@ class NodeTest(unittest.TestCase):
     def test_expansion_with_other_capability_is_refused(self):
         self.add_entry(None)
         self.assert_refused(
-            StatusCode.INVALID_ARGUMENT, "staged", self.expand, volume_capability=capability()
+            ErrorCode.INVALID_ARGUMENT, "staged", self.expand, volume_capability=capability()
         )

@@ -3,21 +3,19 @@
 
 import unittest
 
-from grpc import StatusCode
-
 from attachd import exception
 from attachd.agent import local_socket
 from attachd.agent.local_socket import Code
 from attachd.csi import node_errors
-from attachd.csi.calls import CallError
 from attachd.node.volumes import Problem, Refused
+from attachd.platforms.calls import CallError, ErrorCode
 
 
 class NodeErrorsTest(unittest.TestCase):
     def code_of(self, error):
         with (
             self.assertRaisesRegex(CallError, "why") as raised,
-            node_errors.as_status(StatusCode.INTERNAL),
+            node_errors.as_status(ErrorCode.INTERNAL),
         ):
             raise error
         return raised.exception.code
@@ -27,16 +25,16 @@ class NodeErrorsTest(unittest.TestCase):
             status = self.code_of(local_socket.CallError(code, "why"))
             is_waiting = code in {Code.NOT_READY, Code.BUSY, Code.UNAVAILABLE}
             self.assertEqual(
-                is_waiting, status in {StatusCode.UNAVAILABLE, StatusCode.ABORTED}, code
+                is_waiting, status in {ErrorCode.UNAVAILABLE, ErrorCode.ABORTED}, code
             )
 
     def test_each_refusal_has_a_status(self):
         statuses = [self.code_of(Refused(problem, "why")) for problem in Problem]
         expected = [
-            StatusCode.FAILED_PRECONDITION,
-            StatusCode.ALREADY_EXISTS,
-            StatusCode.FAILED_PRECONDITION,
-            StatusCode.ABORTED,
+            ErrorCode.FAILED_PRECONDITION,
+            ErrorCode.ALREADY_EXISTS,
+            ErrorCode.FAILED_PRECONDITION,
+            ErrorCode.ABORTED,
         ]
         self.assertEqual(expected, statuses)
 
@@ -45,8 +43,8 @@ class NodeErrorsTest(unittest.TestCase):
             exception.LocalConflict(reason="why"),
             exception.DeviceBusy(device="/dev/sdx", users="why"),
         ):
-            self.assertEqual(StatusCode.ABORTED, self.code_of(error))
+            self.assertEqual(ErrorCode.ABORTED, self.code_of(error))
 
     def test_failure_of_host_has_status_of_caller(self):
         error = exception.HostError(reason="why")
-        self.assertEqual(StatusCode.INTERNAL, self.code_of(error))
+        self.assertEqual(ErrorCode.INTERNAL, self.code_of(error))

@@ -3,12 +3,10 @@
 
 import unittest
 
-import grpc
-
 from attachd.agent.staging import Staging
 from attachd.csi import csi_pb2, node_staging
-from attachd.csi.calls import CallError
 from attachd.csi.new_volume import FS_TYPE_CONTEXT
+from attachd.platforms.calls import CallError, ErrorCode
 
 _Capability = csi_pb2.VolumeCapability
 
@@ -69,4 +67,4 @@ class ReadTest(unittest.TestCase):
         ):
             with self.assertRaisesRegex(CallError, reason) as raised:
                 self.read(capability)
-            self.assertEqual(grpc.StatusCode.INVALID_ARGUMENT, raised.exception.code)
+            self.assertEqual(ErrorCode.INVALID_ARGUMENT, raised.exception.code)

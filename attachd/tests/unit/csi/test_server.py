@@ -6,8 +6,9 @@ import unittest
 
 import grpc
 
-from attachd.csi import calls, csi_pb2, server
-from attachd.csi.calls import CallError
+from attachd.csi import csi_pb2, server
+from attachd.platforms import calls
+from attachd.platforms.calls import CallError, ErrorCode
 from attachd.tests.fixtures.lifetime import temp_dir
 from attachd.tests.wait import TIMEOUT
 
@@ -79,7 +80,7 @@ class ServerTest(unittest.TestCase):
 
     def test_error_of_call_has_code_reason_and_request_id(self):
         def fail():
-            raise CallError(grpc.StatusCode.OUT_OF_RANGE, "too large")
+            raise CallError(ErrorCode.OUT_OF_RANGE, "too large")
 
         self.node.answer = fail
         self.start()
@@ -87,6 +88,10 @@ class ServerTest(unittest.TestCase):
             code, details = self.failed()
         self.assertIs(grpc.StatusCode.OUT_OF_RANGE, code)
         self.assertEqual(f"too large ({self.node.seen[0].request_id})", details)
+
+    def test_each_code_of_errors_is_status(self):
+        names = {status.name for status in grpc.StatusCode}
+        self.assertEqual([], [code.name for code in ErrorCode if code.name not in names])
 
     def test_unexpected_error_is_internal_and_logged(self):
         self.node.answer = lambda: 1 / 0

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import unittest
 
-import grpc
-
 from attachd.csi import csi_pb2, validation
-from attachd.csi.calls import CallError
+from attachd.platforms.calls import CallError, ErrorCode
 
 _MODE = csi_pb2.VolumeCapability.AccessMode
 MOUNT = csi_pb2.VolumeCapability(
@@ -23,7 +21,7 @@ class ValidationTest(unittest.TestCase):
         """Return the message of the refusal of a request."""
         with self.assertRaises(CallError) as caught:
             validation.check(request)
-        self.assertEqual(grpc.StatusCode.INVALID_ARGUMENT, caught.exception.code)
+        self.assertEqual(ErrorCode.INVALID_ARGUMENT, caught.exception.code)
         return f"{caught.exception}"
 
     def test_complete_requests_are_valid(self):

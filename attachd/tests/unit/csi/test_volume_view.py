@@ -3,7 +3,7 @@ import unittest
 
 from attachd.csi import volume_view
 from attachd.tests.fixtures.csi_requests import GIB, clone, zone
-from attachd.tests.unit.csi.fake_storage import make_attachment, make_volume
+from attachd.tests.unit.platforms.fake_storage import make_attachment, make_volume
 
 
 def _attachment(node, status="attached", condition=None):

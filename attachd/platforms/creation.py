@@ -1,34 +1,86 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Creation of volumes by name: any number of calls, at any number of controllers, make one volume.
+"""Creation of volumes by name: any number of calls, in any number of processes, make one volume.
 
-A volume has its name in its metadata, by which later calls find it.  The request that creates it
-has an idempotency key made of the same name, so of several that find none only one creates it.
-The API stores refusals for a key as well: another attempt has a key with another number.  All
-controllers count from 0, so they agree on the numbers.
+A volume has its identity in its metadata, by which later calls find it.  The request that creates
+it has an idempotency key made of the same identity, so of several that find none only one creates
+it.  The API stores refusals for a key as well: another attempt has a key with another number.  All
+processes count from 0, so they agree on the numbers.
 
-Calls with the same name and different parameters at the same time, which the specification
-forbids, may create two volumes; later calls then return the older one.
+Calls with the same name and different parameters at the same time, which platforms do not
+make, may create two volumes; later calls then return the older one.
 """
 
+from collections.abc import Mapping, Sequence
 import http
 import logging
 import threading
-from typing import Final
+from typing import Any, Final, Protocol
 
 import cachetools
-import grpc
 
-from attachd.csi import access, calls, waiting
-from attachd.csi.calls import CallError
-from attachd.csi.errors import StorageError, is_about_size
-from attachd.csi.new_volume import CREATED_KEY, ID_KEY, NewVolume
-from attachd.csi.storage import Storage, StoredVolume
-from attachd.csi.waiting import BEING_CREATED, BEING_DELETED
+from attachd.platforms import calls, waiting
+from attachd.platforms.calls import CallError, ErrorCode
+from attachd.platforms.errors import StorageError, is_about_size
+from attachd.platforms.storage import Storage, StoredVolume
+from attachd.platforms.waiting import BEING_CREATED, BEING_DELETED
 
 LOG = logging.getLogger(__name__)
 
 _REMEMBERED: Final = 10_000
 _NO_BACKEND: Final = frozenset({"no_valid_backend", "capability_missing"})
+
+
+class NewVolume(Protocol):
+    """A volume that is to be created."""
+
+    @property
+    def name(self) -> str:
+        """The name that messages have."""
+
+    @property
+    def identity(self) -> Mapping[str, str]:
+        """The metadata by which it is found, without the parameters of its creation."""
+
+    @property
+    def created_key(self) -> str:
+        """The key of the metadata of volumes that exist for their caller.
+
+        One in error without it has no data.
+        """
+
+    @property
+    def type_name(self) -> str | None:
+        """Name or id of the volume type; None: the default."""
+
+    @property
+    def source_id(self) -> str:
+        """The id of the volume to clone; "": none."""
+
+    @property
+    def zones(self) -> Sequence[str]:
+        """Those that are possible, the preferred first; empty: any."""
+
+    def check_type(self, *, is_shared: bool) -> None:
+        """Check that a type is possible; raises CallError.
+
+        :param is_shared: whether its volumes can be attached to several hosts
+        """
+
+    def choose_gib(self, least_gib: int) -> int:
+        """Return the size in GiB, which is not less than another one; raises CallError."""
+
+    def find_difference(self, volume: StoredVolume) -> str:
+        """Return how an existing volume of the identity is another one; "" if it is this one."""
+
+    def values(self, size_gib: int, zone: str | None) -> dict[str, Any]:
+        """Return the body of the request that creates it."""
+
+    def key(self, values: Mapping[str, Any], number: int) -> str:
+        """Return the idempotency key of an attempt.
+
+        :param values: of the request
+        :param number: of attempts before it that created no volume, or one that is deleted
+        """
 
 
 class VolumeCreator:
@@ -53,15 +105,15 @@ class VolumeCreator:
             found = self._storage.volume(self._request(new))
         if found is None:
             raise waiting.aborted(f"Volume {new.name} was deleted while it was created")
-        if difference := self._find_difference(found, new):
+        if difference := new.find_difference(found):
             raise CallError(
-                grpc.StatusCode.ALREADY_EXISTS,
+                ErrorCode.ALREADY_EXISTS,
                 f"Volume {new.name} exists as {found.id}, and {difference}.",
             )
-        return self._finish(self._wait_until_created(found))
+        return self._finish(self._wait_until_created(found), new.created_key)
 
     def _find(self, new: NewVolume) -> StoredVolume | None:
-        found = self._storage.find_volumes({ID_KEY: new.id})
+        found = self._storage.find_volumes(new.identity)
         left = [volume for volume in found if volume.status not in BEING_DELETED]
         for volume in () if left else found:
             work = f"of the same name, and is {volume.status}"
@@ -69,16 +121,10 @@ class VolumeCreator:
                 raise waiting.aborted(f"Volume {volume.id} has the same name")
         return left[0] if left else None
 
-    @staticmethod
-    def _find_difference(volume: StoredVolume, new: NewVolume) -> str:
-        reason = access.find_reason(new.capabilities, is_shared=volume.is_multiattach)
-        return new.find_difference(volume) or reason
-
     def _request(self, new: NewVolume) -> str:
         """Request the volume in the first zone that has a backend for it; return its id."""
-        is_shared = self._storage.is_type_shared(new.parameters.get("type"))
-        access.check(new.capabilities, is_shared=is_shared)
-        size = new.sizes.choose_gib(self._least_size(new))
+        new.check_type(is_shared=self._storage.is_type_shared(new.type_name))
+        size = new.choose_gib(self._least_size(new))
         failure: StorageError | None = None
         for zone in new.zones or (None,):
             try:
@@ -96,9 +142,7 @@ class VolumeCreator:
             return 1
         source = self._storage.volume(new.source_id)
         if source is None:
-            raise CallError(
-                grpc.StatusCode.NOT_FOUND, f"There is no volume {new.source_id} to clone."
-            )
+            raise CallError(ErrorCode.NOT_FOUND, f"There is no volume {new.source_id} to clone.")
         if source.status in BEING_CREATED:
             raise waiting.aborted(f"Volume {source.id}, which is to be cloned, is being created")
         return source.size_gib
@@ -127,17 +171,17 @@ class VolumeCreator:
             raise waiting.aborted(f"Volume {volume.id} was deleted while it was created")
         return current
 
-    def _finish(self, volume: StoredVolume) -> StoredVolume:
+    def _finish(self, volume: StoredVolume, created_key: str) -> StoredVolume:
         """Record that the caller has the volume; one that could not be created is deleted.
 
         :raises CallError: UNAVAILABLE: it could not be created
         """
-        if CREATED_KEY in volume.metadata:
+        if created_key in volume.metadata:
             return volume
         if volume.status in BEING_DELETED:
             raise waiting.aborted(f"Volume {volume.id} is being deleted")
         if volume.status != "error":
-            self._storage.add_metadata(volume.id, {CREATED_KEY: "true"})
+            self._storage.add_metadata(volume.id, {created_key: "true"})
             return volume
         reason = self._storage.find_failure(volume.id)
         LOG.warning("Volume %s: create failed: %s", volume.id, reason)
@@ -147,7 +191,7 @@ class VolumeCreator:
             if error.status != http.HTTPStatus.NOT_FOUND:
                 raise
         raise CallError(
-            grpc.StatusCode.UNAVAILABLE,
+            ErrorCode.UNAVAILABLE,
             f"Volume {volume.id} could not be created and is deleted: {reason}. Repeat the call.",
         )
 
@@ -155,7 +199,7 @@ class VolumeCreator:
 def _refused(error: StorageError) -> CallError:
     """Return the error for a request that was refused: sizes have a code of their own."""
     if is_about_size(error):
-        return CallError(grpc.StatusCode.OUT_OF_RANGE, f"{error}")
+        return CallError(ErrorCode.OUT_OF_RANGE, f"{error}")
     if error.reason == "invalid_volume":  # of the source of a clone
-        return CallError(grpc.StatusCode.INVALID_ARGUMENT, f"{error}")
+        return CallError(ErrorCode.INVALID_ARGUMENT, f"{error}")
     return error

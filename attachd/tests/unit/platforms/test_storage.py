@@ -3,10 +3,10 @@ import datetime
 import unittest
 import uuid
 
-from attachd.csi import storage
-from attachd.csi.calls import CallError
-from attachd.csi.storage import Storage
-from attachd.tests.unit.csi.fake_storage import make_attachment, make_volume, refusal
+from attachd.platforms import storage
+from attachd.platforms.calls import CallError
+from attachd.platforms.storage import Storage
+from attachd.tests.unit.platforms.fake_storage import make_attachment, make_volume, refusal
 
 
 class _Api:

@@ -6,13 +6,12 @@ import functools
 import http
 from typing import Any, Final
 
-import grpc
 from openstack import connection
 
 from attachd.client.service import FAILURES, readable_errors, send
-from attachd.csi import calls
-from attachd.csi.calls import CallError, NotReady
-from attachd.csi.errors import StorageError, status_of
+from attachd.platforms import calls
+from attachd.platforms.calls import CallError, ErrorCode, NotReady
+from attachd.platforms.errors import StorageError, status_of
 
 _VERSION: Final = "volume 3.71, attachd 1.1"
 _REFUSED: Final = frozenset(
@@ -44,7 +43,7 @@ class Api:
             self._request("GET", "/attachments?limit=1")
         except FAILURES as error:
             if status_of(error) in _REFUSED:
-                raise CallError(grpc.StatusCode.FAILED_PRECONDITION, f"{error}") from error
+                raise CallError(ErrorCode.FAILED_PRECONDITION, f"{error}") from error
             raise NotReady(f"{error}") from error
 
     def ask(

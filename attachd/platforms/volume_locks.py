@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import contextlib
 import threading
 
-from attachd.csi import calls, waiting
+from attachd.platforms import calls, waiting
 
 
 class _Lock:

@@ -11,8 +11,8 @@ import uuid
 from openstack import exceptions
 import requests
 
-from attachd.csi.errors import StorageError
-from attachd.csi.storage import Page, StoredAttachment, StoredVolume
+from attachd.platforms.errors import StorageError
+from attachd.platforms.storage import Page, StoredAttachment, StoredVolume
 
 
 def refusal(status: int, reason: str = "", message: str = "No.", **headers: str) -> StorageError:

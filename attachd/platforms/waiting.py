@@ -5,11 +5,9 @@ from collections.abc import Collection
 import time
 from typing import Final
 
-import grpc
-
-from attachd.csi import calls
-from attachd.csi.calls import CallError
-from attachd.csi.storage import Storage, StoredVolume
+from attachd.platforms import calls
+from attachd.platforms.calls import CallError, ErrorCode
+from attachd.platforms.storage import Storage, StoredVolume
 
 BEING_CREATED: Final = frozenset({"creating", "managing"})
 BEING_DELETED: Final = frozenset({"deleting", "error_deleting"})
@@ -61,4 +59,4 @@ def aborted(what: str) -> CallError:
 
     :param what: a sentence without its full stop
     """
-    return CallError(grpc.StatusCode.ABORTED, f"{what}. Repeat the call later.")
+    return CallError(ErrorCode.ABORTED, f"{what}. Repeat the call later.")

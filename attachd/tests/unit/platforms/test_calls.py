@@ -3,10 +3,8 @@ import logging
 import time
 import unittest
 
-import grpc
-
-from attachd.csi import calls
-from attachd.csi.calls import Call, CallError
+from attachd.platforms import calls
+from attachd.platforms.calls import Call, CallError, ErrorCode
 
 
 class CallTest(unittest.TestCase):
@@ -33,8 +31,8 @@ class CallTest(unittest.TestCase):
         self.assertIsNot(call, calls.current())
 
     def test_error_has_code_and_message(self):
-        error = CallError(grpc.StatusCode.ABORTED, "why")
-        self.assertEqual((grpc.StatusCode.ABORTED, "why"), (error.code, f"{error}"))
+        error = CallError(ErrorCode.ABORTED, "why")
+        self.assertEqual((ErrorCode.ABORTED, "why"), (error.code, f"{error}"))
 
 
 class RequestIdsTest(unittest.TestCase):

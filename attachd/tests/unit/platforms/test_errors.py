@@ -6,9 +6,9 @@ from openstack import exceptions
 
 from attachd import exception
 from attachd.api.idempotency import KeyInUse, KeyResourceGone
-from attachd.csi import errors
-from attachd.csi.errors import StorageError
-from attachd.tests.unit.csi.fake_storage import refusal
+from attachd.platforms import errors
+from attachd.platforms.errors import StorageError
+from attachd.tests.unit.platforms.fake_storage import refusal
 
 
 class ErrorsTest(unittest.TestCase):

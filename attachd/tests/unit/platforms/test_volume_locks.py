@@ -2,9 +2,9 @@
 import threading
 import unittest
 
-from attachd.csi import calls
-from attachd.csi.calls import Call, CallError
-from attachd.csi.volume_locks import VolumeLocks
+from attachd.platforms import calls
+from attachd.platforms.calls import Call, CallError
+from attachd.platforms.volume_locks import VolumeLocks
 from attachd.tests.wait import TIMEOUT
 
 

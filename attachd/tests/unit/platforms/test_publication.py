@@ -3,10 +3,10 @@ import datetime
 import unittest
 from unittest import mock
 
-from attachd.csi import calls
-from attachd.csi.calls import Call, CallError
-from attachd.csi.publication import Fence, Publication, Publisher
-from attachd.tests.unit.csi.fake_storage import FakeStorage, make_attachment, refusal
+from attachd.platforms import calls
+from attachd.platforms.calls import Call, CallError
+from attachd.platforms.publication import Fence, Publication, Publisher
+from attachd.tests.unit.platforms.fake_storage import FakeStorage, make_attachment, refusal
 
 
 class PublicationCase(unittest.TestCase):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 import unittest
 
-from attachd.csi import calls, waiting
-from attachd.csi.calls import Call, CallError
-from attachd.tests.unit.csi.fake_storage import FakeStorage
+from attachd.platforms import calls, waiting
+from attachd.platforms.calls import Call, CallError
+from attachd.tests.unit.platforms.fake_storage import FakeStorage
 
 
 class WaitTest(unittest.TestCase):

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 import unittest
 
-from attachd.csi import calls, csi_pb2
-from attachd.csi.calls import Call, CallError
-from attachd.csi.creation import VolumeCreator
+from attachd.csi import csi_pb2
 from attachd.csi.new_volume import NewVolume
+from attachd.platforms import calls
+from attachd.platforms.calls import Call, CallError
+from attachd.platforms.creation import VolumeCreator
 from attachd.tests.fixtures.csi_requests import GIB, block, clone, new_volume, sizes, zone
-from attachd.tests.unit.csi.fake_storage import FakeStorage, refusal
+from attachd.tests.unit.platforms.fake_storage import FakeStorage, refusal
 
 _REPLAYED = {"Idempotent-Replayed": "true"}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statuses of gRPC for the errors of attachd's API.
+"""Codes for the errors of attachd's API.
 
 Source: CSI 1.12, "Error Scheme" and the tables of errors of each call.
 """
@@ -8,47 +8,45 @@ from collections.abc import Mapping
 import http
 from typing import Final
 
-import grpc
-from grpc import StatusCode
 from keystoneauth1 import exceptions as transport
 from openstack import exceptions
 import requests
 
-from attachd.csi.calls import CallError
+from attachd.platforms.calls import CallError, ErrorCode
 
-_BY_REASON: Final[Mapping[str, grpc.StatusCode]] = {
+_BY_REASON: Final[Mapping[str, ErrorCode]] = {
     # The volume, or the node, cannot take one more.
-    "attachment_limit_exceeded": StatusCode.RESOURCE_EXHAUSTED,
-    "host_limit_exceeded": StatusCode.RESOURCE_EXHAUSTED,
-    "quota_exceeded": StatusCode.RESOURCE_EXHAUSTED,
-    "no_valid_backend": StatusCode.RESOURCE_EXHAUSTED,
-    "capability_missing": StatusCode.RESOURCE_EXHAUSTED,
-    "volume_size_exceeded": StatusCode.OUT_OF_RANGE,
+    "attachment_limit_exceeded": ErrorCode.RESOURCE_EXHAUSTED,
+    "host_limit_exceeded": ErrorCode.RESOURCE_EXHAUSTED,
+    "quota_exceeded": ErrorCode.RESOURCE_EXHAUSTED,
+    "no_valid_backend": ErrorCode.RESOURCE_EXHAUSTED,
+    "capability_missing": ErrorCode.RESOURCE_EXHAUSTED,
+    "volume_size_exceeded": ErrorCode.OUT_OF_RANGE,
     # Another node, or a client of attachd beside this driver, holds the volume.
-    "volume_not_available": StatusCode.FAILED_PRECONDITION,
-    "not_multiattach": StatusCode.FAILED_PRECONDITION,
-    "invalid_volume_attach_mode": StatusCode.FAILED_PRECONDITION,
-    "attachment_in_use": StatusCode.FAILED_PRECONDITION,
-    "host_fenced": StatusCode.FAILED_PRECONDITION,
-    "host_drained": StatusCode.FAILED_PRECONDITION,
-    "invalid_volume": StatusCode.FAILED_PRECONDITION,
-    "backend_frozen": StatusCode.UNAVAILABLE,
+    "volume_not_available": ErrorCode.FAILED_PRECONDITION,
+    "not_multiattach": ErrorCode.FAILED_PRECONDITION,
+    "invalid_volume_attach_mode": ErrorCode.FAILED_PRECONDITION,
+    "attachment_in_use": ErrorCode.FAILED_PRECONDITION,
+    "host_fenced": ErrorCode.FAILED_PRECONDITION,
+    "host_drained": ErrorCode.FAILED_PRECONDITION,
+    "invalid_volume": ErrorCode.FAILED_PRECONDITION,
+    "backend_frozen": ErrorCode.UNAVAILABLE,
     # The same call succeeds as soon as the host works again.
-    "agent_unavailable": StatusCode.UNAVAILABLE,
-    "agent_conflict": StatusCode.UNAVAILABLE,
-    "device_busy": StatusCode.FAILED_PRECONDITION,
-    "device_present": StatusCode.FAILED_PRECONDITION,
+    "agent_unavailable": ErrorCode.UNAVAILABLE,
+    "agent_conflict": ErrorCode.UNAVAILABLE,
+    "device_busy": ErrorCode.FAILED_PRECONDITION,
+    "device_present": ErrorCode.FAILED_PRECONDITION,
 }
 """By the reason code that attachd gives beside its message."""
 
-_BY_STATUS: Final[Mapping[int, grpc.StatusCode]] = {
-    http.HTTPStatus.BAD_REQUEST: StatusCode.INVALID_ARGUMENT,
-    http.HTTPStatus.FORBIDDEN: StatusCode.PERMISSION_DENIED,
-    http.HTTPStatus.NOT_FOUND: StatusCode.NOT_FOUND,
+_BY_STATUS: Final[Mapping[int, ErrorCode]] = {
+    http.HTTPStatus.BAD_REQUEST: ErrorCode.INVALID_ARGUMENT,
+    http.HTTPStatus.FORBIDDEN: ErrorCode.PERMISSION_DENIED,
+    http.HTTPStatus.NOT_FOUND: ErrorCode.NOT_FOUND,
     # Another request works on the volume, or its state changes.
-    http.HTTPStatus.CONFLICT: StatusCode.ABORTED,
-    http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE: StatusCode.RESOURCE_EXHAUSTED,
-    http.HTTPStatus.GATEWAY_TIMEOUT: StatusCode.DEADLINE_EXCEEDED,
+    http.HTTPStatus.CONFLICT: ErrorCode.ABORTED,
+    http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE: ErrorCode.RESOURCE_EXHAUSTED,
+    http.HTTPStatus.GATEWAY_TIMEOUT: ErrorCode.DEADLINE_EXCEEDED,
 }
 """By the status of the response, if the reason has no entry.  Without one the call is UNAVAILABLE:
 it may be repeated, and the work may go on."""
@@ -84,10 +82,10 @@ class StorageError(CallError):
         self.reason, self.status = reason_code(error), status_of(error)
         response = error.response if isinstance(error, exceptions.HttpException) else None
         self.is_replayed = response is not None and "Idempotent-Replayed" in response.headers
-        by_status = _BY_STATUS.get(self.status, StatusCode.UNAVAILABLE)
+        by_status = _BY_STATUS.get(self.status, ErrorCode.UNAVAILABLE)
         code = _BY_REASON.get(self.reason, by_status)
         if isinstance(error, transport.ConnectTimeout):
-            code = StatusCode.DEADLINE_EXCEEDED
+            code = ErrorCode.DEADLINE_EXCEEDED
         super().__init__(code, f"{error}")
 
 

@@ -11,13 +11,11 @@ import http
 import logging
 from typing import Final, NamedTuple
 
-import grpc
-
-from attachd.csi import waiting
-from attachd.csi.calls import CallError
-from attachd.csi.errors import StorageError
-from attachd.csi.storage import Storage, StoredAttachment, StoredVolume
-from attachd.csi.volume_locks import VolumeLocks
+from attachd.platforms import waiting
+from attachd.platforms.calls import CallError, ErrorCode
+from attachd.platforms.errors import StorageError
+from attachd.platforms.storage import Storage, StoredAttachment, StoredVolume
+from attachd.platforms.volume_locks import VolumeLocks
 
 LOG = logging.getLogger(__name__)
 
@@ -97,7 +95,7 @@ class Publisher:
                 self._check_others(wanted)
             if own.mode != wanted.mode:
                 raise CallError(
-                    grpc.StatusCode.ALREADY_EXISTS,
+                    ErrorCode.ALREADY_EXISTS,
                     f"Volume {wanted.volume.id} is published to node {wanted.node} in mode "
                     f"{own.mode}, and {wanted.mode} is requested.",
                 )
@@ -205,7 +203,7 @@ class Publisher:
         fencing = self._storage.fencing(volume) if volume else ""
         if fencing not in _SUFFICIENT[self._fence]:
             raise CallError(
-                grpc.StatusCode.UNAVAILABLE,
+                ErrorCode.UNAVAILABLE,
                 f"Node {node} is silent, and is not fenced: the fencing of the backend of volume "
                 f"{own.volume_id} is {fencing or 'unknown'}, and {self._fence} is required. "
                 f"{silence}",
@@ -220,7 +218,7 @@ class Publisher:
             raise waiting.aborted(f"Node {node} is being fenced")
         if result["result"] not in _SUFFICIENT[self._fence]:
             raise CallError(
-                grpc.StatusCode.UNAVAILABLE,
+                ErrorCode.UNAVAILABLE,
                 f"Node {node} may still have access to volume {own.volume_id}: its fence is "
                 f"{result['result']}. {result['reason'] or ''}".rstrip(),
             )
@@ -230,6 +228,6 @@ def _held(volume: StoredVolume, others: list[StoredAttachment]) -> CallError:
     nodes = sorted({f"node {item.host}" for item in others if item.host})
     rest = [f"attachment {item.id}" for item in others if not item.host]
     return CallError(
-        grpc.StatusCode.FAILED_PRECONDITION,
+        ErrorCode.FAILED_PRECONDITION,
         f"Volume {volume.id} is published to {', '.join([*nodes, *rest])}.",
     )

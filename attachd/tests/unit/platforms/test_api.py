@@ -3,13 +3,12 @@ import contextlib
 import unittest
 from unittest import mock
 
-import grpc
 import openstack
 import requests
 
-from attachd.csi import calls
-from attachd.csi.api import Api
-from attachd.csi.calls import Call, CallError, NotReady
+from attachd.platforms import calls
+from attachd.platforms.api import Api
+from attachd.platforms.calls import Call, CallError, ErrorCode, NotReady
 from attachd.tests.unit.client.fake_deployment import FakeDeployment
 
 
@@ -46,7 +45,7 @@ class ApiTest(unittest.TestCase):
             self._answer(status)
             with self.assertRaisesRegex(CallError, "No.") as caught:
                 self.client.check()
-            self.assertIs(grpc.StatusCode.FAILED_PRECONDITION, caught.exception.code)
+            self.assertIs(ErrorCode.FAILED_PRECONDITION, caught.exception.code)
 
     def test_requests_have_request_id_and_limit_of_call(self):
         self._answer(200)

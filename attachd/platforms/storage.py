@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The calls of attachd's API that the Controller service makes."""
+"""The calls of attachd's API that drivers for container platforms make."""
 
 from collections.abc import Iterator, Mapping
 import dataclasses
@@ -9,12 +9,10 @@ from typing import Any, Final, NamedTuple, Self
 from urllib import parse
 import uuid
 
-import grpc
-
 from attachd import multiattach
-from attachd.csi.api import Api
-from attachd.csi.calls import CallError
-from attachd.csi.errors import StorageError
+from attachd.platforms.api import Api
+from attachd.platforms.calls import CallError, ErrorCode
+from attachd.platforms.errors import StorageError
 
 GIB: Final = 2**30
 
@@ -220,7 +218,7 @@ class Storage:
         if name is None:
             return False
         raise CallError(
-            grpc.StatusCode.INVALID_ARGUMENT, f"The parameter type names no volume type: {name}"
+            ErrorCode.INVALID_ARGUMENT, f"The parameter type names no volume type: {name}"
         )
 
     def _types(self, name: str | None) -> list[Any]:

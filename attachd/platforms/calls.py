@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The call of the Container Storage Interface that a thread serves, and how calls fail."""
+"""The call of a container platform that a thread serves, and how calls fail."""
 
 from collections.abc import Iterator
 import contextlib
 import contextvars
 import dataclasses
+import enum
 import logging
 import time
 from typing import Final
 import uuid
-
-import grpc
 
 LONGEST: Final = 60.0
 """Seconds that a call may take whose caller has set no limit."""
@@ -19,13 +18,32 @@ _MARGIN: Final = 0.5
 tenth."""
 
 
+class ErrorCode(enum.Enum):
+    """Why a call fails, by the names that statuses of gRPC have.
+
+    Source: CSI 1.12, "Error Scheme".
+    """
+
+    ABORTED = enum.auto()
+    ALREADY_EXISTS = enum.auto()
+    DEADLINE_EXCEEDED = enum.auto()
+    FAILED_PRECONDITION = enum.auto()
+    INTERNAL = enum.auto()
+    INVALID_ARGUMENT = enum.auto()
+    NOT_FOUND = enum.auto()
+    OUT_OF_RANGE = enum.auto()
+    PERMISSION_DENIED = enum.auto()
+    RESOURCE_EXHAUSTED = enum.auto()
+    UNAVAILABLE = enum.auto()
+
+
 class CallError(Exception):
     """A call fails.
 
-    :ivar code: the status for the caller
+    :ivar code: why, for programs
     """
 
-    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+    def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
         self.code = code
 
@@ -46,14 +64,15 @@ class Call:
     deadline: float
 
     @classmethod
-    def start(cls, time_limit: float | None) -> "Call":
+    def start(cls, time_limit: float | None, longest: float = LONGEST) -> "Call":
         """Return a new call.
 
         :param time_limit: seconds that the caller waits; None: it has set no limit
+        :param longest: seconds that the call may take in any case
         """
-        seconds = LONGEST
+        seconds = longest
         if time_limit is not None:
-            seconds = min(time_limit - min(_MARGIN, time_limit / 10), LONGEST)
+            seconds = min(time_limit - min(_MARGIN, time_limit / 10), longest)
         return cls(f"req-{uuid.uuid4()}", time.monotonic() + seconds)
 
     @property
