@@ -27,12 +27,13 @@ ATTACHMENT_CONTEXT: Final = "attachd.attachment_id"
 _MARGIN: Final = 1.0
 """Seconds of the time limit of a call that remain when the device is there."""
 _RPC = csi_pb2.NodeServiceCapability.RPC
-_CAPABILITIES: Final = (
+CAPABILITIES: Final = (
     _RPC.STAGE_UNSTAGE_VOLUME,
     _RPC.GET_VOLUME_STATS,
     _RPC.EXPAND_VOLUME,
     _RPC.VOLUME_CONDITION,
     _RPC.SINGLE_NODE_MULTI_WRITER,
+    _RPC.VOLUME_MOUNT_GROUP,
 )
 
 
@@ -71,7 +72,7 @@ class Node:
     ) -> csi_pb2.NodeGetCapabilitiesResponse:
         """Return which calls the service has."""
         capabilities = [
-            csi_pb2.NodeServiceCapability(rpc=_RPC(type=rpc_type)) for rpc_type in _CAPABILITIES
+            csi_pb2.NodeServiceCapability(rpc=_RPC(type=rpc_type)) for rpc_type in CAPABILITIES
         ]
         return csi_pb2.NodeGetCapabilitiesResponse(capabilities=capabilities)
 
@@ -94,6 +95,7 @@ class Node:
         staging = node_staging.read(
             request.volume_capability, request.volume_context, request.staging_target_path
         )
+        group = node_staging.read_group(request.volume_capability)
         attachment_id = request.publish_context.get(ATTACHMENT_CONTEXT, "")
         if not attachment_id:
             raise _refuse("publish_context", f"has no {ATTACHMENT_CONTEXT}")
@@ -103,7 +105,7 @@ class Node:
             if device.volume_id != request.volume_id:
                 raise _refuse("publish_context", f"is of volume {device.volume_id}")
             target = Target(request.volume_id, attachment_id, device.path, device.mode)
-            self._volumes.stage(target, staging, assume_empty=self._assume_empty)
+            self._volumes.stage(target, staging, assume_empty=self._assume_empty, group=group)
         return csi_pb2.NodeStageVolumeResponse()
 
     def node_unstage_volume(
@@ -127,9 +129,10 @@ class Node:
         use = node_staging.read(
             request.volume_capability, request.volume_context, request.staging_target_path
         )
+        group = node_staging.read_group(request.volume_capability)
         publication = Publication(request.target_path, request.readonly or use.read_only)
         with node_errors.as_status(ErrorCode.INTERNAL):
-            self._volumes.publish(request.volume_id, use, publication)
+            self._volumes.publish(request.volume_id, use, publication, group=group)
         return csi_pb2.NodePublishVolumeResponse()
 
     def node_unpublish_volume(

@@ -2,6 +2,7 @@
 """Capabilities of the Container Storage Interface as the manner of a staging."""
 
 from collections.abc import Mapping
+import re
 from typing import Final
 
 from attachd import exception
@@ -20,6 +21,9 @@ _EXCLUSIVE: Final = frozenset(
 )
 """Modes of volumes that are published at one path of a node at a time."""
 _ACCESS_OPTIONS: Final = frozenset({"ro", "rw"})
+_GROUP: Final = re.compile("0|[1-9][0-9]{0,9}")
+_NO_GROUP: Final = 2**32 - 1
+"""The number that chown(2) takes for none."""
 
 
 def read(capability: csi_pb2.VolumeCapability, context: Mapping[str, str], path: str) -> Staging:
@@ -45,3 +49,20 @@ def read(capability: csi_pb2.VolumeCapability, context: Mapping[str, str], path:
         reason = f"The field volume_capability is not possible: {error}"
         raise CallError(ErrorCode.INVALID_ARGUMENT, reason) from error
     return Staging(path, fs_type, read_only or "ro" in flags, options, exclusive)
+
+
+def read_group(capability: csi_pb2.VolumeCapability) -> int | None:
+    """Return the number of the group that is to read and write a volume; None: it names none.
+
+    :raises CallError: INVALID_ARGUMENT: it is no number of a group
+    """
+    text = capability.mount.volume_mount_group
+    if not text:
+        return None
+    if not _GROUP.fullmatch(text) or int(text) >= _NO_GROUP:
+        raise CallError(
+            ErrorCode.INVALID_ARGUMENT,
+            f"The field volume_capability.mount.volume_mount_group is no number of a group: "
+            f"{text!r}. Names are those of the container.",
+        )
+    return int(text)

@@ -19,7 +19,14 @@ from oslo_log import log
 from attachd import exception
 from attachd.agent.host import Host
 from attachd.agent.journal import Entry, Owner, Step
-from attachd.agent.mount import binds, filesystems, format_and_mount, growth, mounts
+from attachd.agent.mount import (
+    binds,
+    filesystems,
+    format_and_mount,
+    group_access,
+    growth,
+    mounts,
+)
 from attachd.agent.mount.mount_rules import DEFAULTS, MountRules
 from attachd.agent.staging import Publication, Staging
 from attachd.linux import block_device, mountinfo
@@ -79,7 +86,14 @@ class NodeVolumes:
         self._host = host
         self._journal = host.journal
 
-    def stage(self, target: Target, staging: Staging, *, assume_empty: bool = False) -> None:
+    def stage(
+        self,
+        target: Target,
+        staging: Staging,
+        *,
+        assume_empty: bool = False,
+        group: int | None = None,
+    ) -> None:
         """Make a volume ready for publications: mount its file system, if it is to have one.
 
         A file system is made on a device without data, and only there.  What is attached
@@ -87,6 +101,8 @@ class NodeVolumes:
 
         :param staging: without publications
         :param assume_empty: as of a journal entry
+        :param group: the number of a group that is to read and write all files, unless the volume
+            is read-only or published; None: groups stay as they are
         :raises Refused: it is staged in another manner
         """
         with self._journal.volume_lock(target.volume_id, timeout=LOCK_TIMEOUT):
@@ -102,10 +118,12 @@ class NodeVolumes:
                     "manner. Unstage it there first.",
                 )
             if former is not None and former.is_like(staging):
-                if self._is_staged(entry):
-                    return
                 staging = former
-            self._stage(entry, staging, assume_empty=assume_empty)
+            if staging is not former or not self._is_staged(entry):
+                self._stage(entry, staging, assume_empty=assume_empty)
+            # What a running container has changed stays.
+            if not any(map(_is_mounted, staging.publications)):
+                self._grant(staging, group)
 
     def _stage(self, entry: Entry, staging: Staging, *, assume_empty: bool) -> None:
         rules = MountRules(options=staging.options)
@@ -125,6 +143,19 @@ class NodeVolumes:
         mode = "ro" if staging.read_only else "rw"
         with self._undo(entry.id):
             format_and_mount.mount_volume(self._journal, entry, LOG.info, mode=mode)
+
+    def _grant(self, staging: Staging, group: int | None) -> None:
+        """Let a group read and write the files of a volume.
+
+        :raises Refused: not all have the group yet
+        """
+        if group is None or staging.fs_type is None or staging.read_only:
+            return
+        lock = self._journal.held_lock()
+        try:
+            group_access.grant(staging.path, group, [] if lock is None else [lock])
+        except exception.HostError as error:
+            raise Refused(Problem.UNCLEAN, f"{error}") from error
 
     def unstage(self, volume_id: str, path: str) -> None:
         """Reverse a stage; success if the volume is not staged at a path.
@@ -146,10 +177,18 @@ class NodeVolumes:
             binds.check_no_link(Path(path))
             mounts.unmount(path)
 
-    def publish(self, volume_id: str, use: Staging, publication: Publication) -> None:
+    def publish(
+        self,
+        volume_id: str,
+        use: Staging,
+        publication: Publication,
+        *,
+        group: int | None = None,
+    ) -> None:
         """Show a staged volume to a container.
 
         :param use: how it is expected to be staged
+        :param group: as of stage(); a repeated call changes nothing
         :raises Refused: it is not staged, in another manner, or published elsewhere
         """
         with self._journal.volume_lock(volume_id, timeout=LOCK_TIMEOUT):
@@ -162,8 +201,10 @@ class NodeVolumes:
             staging = entry.staging
             _check_path(publication.path)
             _check_publication(volume_id, staging, use, publication)
-            staging = _forget_unmounted(staging).with_publication(publication)
             is_new = not _is_mounted(publication)
+            if is_new:
+                self._grant(staging, group)
+            staging = _forget_unmounted(staging).with_publication(publication)
             entry = self._journal.write(entry, staging=staging)
             try:
                 _bind(entry, staging, publication)

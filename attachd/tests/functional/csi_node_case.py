@@ -19,17 +19,18 @@ _Capability = csi_pb2.VolumeCapability
 
 
 def capability(
-    fs_type: str | None = "", mode: str = "SINGLE_NODE_MULTI_WRITER", *flags: str
+    fs_type: str | None = "", mode: str = "SINGLE_NODE_MULTI_WRITER", *flags: str, group: str = ""
 ) -> csi_pb2.VolumeCapability:
     """Return a capability.
 
     :param fs_type: None: of a block volume
     :param mode: the name of the access mode
+    :param group: the number of the group of the pod
     """
     access = _Capability.AccessMode(mode=mode)
     if fs_type is None:
         return _Capability(block=_Capability.BlockVolume(), access_mode=access)
-    mounted = _Capability.MountVolume(fs_type=fs_type, mount_flags=flags)
+    mounted = _Capability.MountVolume(fs_type=fs_type, mount_flags=flags, volume_mount_group=group)
     return _Capability(mount=mounted, access_mode=access)
 
 

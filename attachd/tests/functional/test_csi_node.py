@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The life of volumes on a node, through the real driver, agent, manager and API."""
 
+import contextlib
 import json
 import os
 from pathlib import Path
+import signal
 
 import grpc
 
+from attachd.agent.mount import file_groups
 from attachd.csi import csi_pb2
 from attachd.tests.fixtures import requirements
 from attachd.tests.functional.csi_node_case import CsiNodeCase, capability
@@ -26,9 +29,11 @@ class CsiNodeTest(CsiNodeCase):
         self.assertTrue(self.driver.call("Probe").ready.value)
         for _ in range(2):
             self.stage()
+        group = self.publish_fields(volume_capability=capability(group="40000"))
         for _ in range(2):
-            self.publish(0)
+            self.driver.call("NodePublishVolume", **group)
             self.publish(1)
+        self.assertEqual(40_000, Path(self.targets[1]).stat().st_gid)
         self.file(0).write_text("data")
         self.assertEqual("data", self.file(1).read_text())
         usage = {one.unit: one for one in self.stats(self.targets[0]).usage}
@@ -48,6 +53,48 @@ class CsiNodeTest(CsiNodeCase):
 @full_only("containers")
 class CsiNodeFullTest(CsiNodeCase):
     """What happens less often."""
+
+    def test_group_of_pod_gets_files_and_is_repeated_after_kill(self):
+        self.stage()
+        self.publish()
+        files = [Path(self.targets[0]) / f"{number}" for number in range(4_000)]
+        for file in files:
+            file.touch(mode=0o600)
+        self.unpublish()
+        self.unstage()
+        stage = self.stage_fields(volume_capability=capability(group="40000"))
+        call = self.driver.start_call("NodeStageVolume", **stage)
+        program = wait_until(self.find_program, interval=0.01)
+        wait_until(lambda: any(file.stat().st_gid for file in self.staged()), interval=0.01)
+        os.kill(program, signal.SIGKILL)
+        self.restart_driver()
+        self.assertRaises(grpc.RpcError, call.result)
+        self.assertEqual({0, 40_000}, {file.stat().st_gid for file in self.staged()})
+        self.assertEqual(0, Path(self.staging).stat().st_gid)
+        self.driver.call("NodeStageVolume", **stage)
+        publish = self.publish_fields(volume_capability=capability(group="40000"))
+        self.driver.call("NodePublishVolume", **publish)
+        self.assertEqual(0o42770, Path(self.targets[0]).stat().st_mode & 0o42770)
+        found = {(file.stat().st_gid, file.stat().st_mode) for file in files}
+        self.assertEqual({(40_000, 0o100660)}, found)
+        refused = {"volume_capability": capability(group="users")}
+        self.driver.fail("INVALID_ARGUMENT", "NodePublishVolume", **{**publish, **refused})
+        self.unpublish()
+        self.unstage()
+        self.assert_clean()
+
+    def staged(self):
+        """Return the files of the volume, where it is staged."""
+        return [file for file in Path(self.staging).iterdir() if file.is_file()]
+
+    def find_program(self):
+        """Return the process that gives the files to a group; None: it does not run."""
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                words = path.read_text().split("\0")
+                if file_groups.__name__ in words and self.staging in words:
+                    return int(path.parent.name)
+        return None
 
     def test_xfs_grows_while_it_is_published_and_keeps_data(self):
         requirements.require_tool(self, "mkfs.xfs")

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Staged and published volumes on real devices: repeated, refused, in use, and killed."""
 
+import dataclasses
 import os
 from pathlib import Path
+import subprocess
 from unittest import mock
 import uuid
 
@@ -14,6 +16,7 @@ from attachd.agent.mount import mounts
 from attachd.agent.mount.mount_rules import DEFAULTS
 from attachd.agent.staging import Publication, Staging
 from attachd.linux import block_device, mountinfo
+from attachd.linux.commands import CommandResult
 from attachd.node import volumes
 from attachd.node.volumes import NodeVolumes, Problem, Refused, Target
 from attachd.tests.fixtures import fake_host, fork_crash
@@ -288,6 +291,112 @@ class NodeVolumesTest(NodeVolumesCase):
         self.unpublish()
         self.unstage()
         self.assert_refused(Problem.NOT_STAGED, self.volumes.grow, self.volume_id, self.path)
+
+
+@full_only("containers")
+class GroupTest(NodeVolumesCase):
+    """A group that a container has beside its own reads and writes all files."""
+
+    GROUP = 40_000
+
+    def setUp(self):
+        super().setUp()
+        self.folder.chmod(0o711)  # Other users of the host enter the targets.
+        self.stage()
+        self.publish()
+        self.file().write_text("data")
+        self.file().chmod(0o600)
+        self.unpublish()
+        self.unstage()
+
+    def stage_for_group(self, group=GROUP):
+        self.volumes.stage(self.target, self.staging(), assume_empty=True, group=group)
+
+    def publish_for_group(self, number=0, group=GROUP, **named):
+        publication = Publication(self.targets[number], **named)
+        self.volumes.publish(self.volume_id, self.staging(), publication, group=group)
+
+    def access(self, group=GROUP):
+        """Write to each file, and create one, as a user who has a group."""
+        folder = self.targets[0]
+        script = f"echo more >> {folder}/file && mkdir -p {folder}/new && ls -ldn {folder}/new"
+        line = ["setpriv", "--reuid=50000", "--regid=50000", f"--groups={group}"]
+        return subprocess.run(
+            [*line, "sh", "-c", script], check=False, capture_output=True, text=True
+        )
+
+    def test_group_writes_and_its_new_files_are_its_own(self):
+        self.publish_after_stage(None)
+        self.assertNotEqual(0, self.access().returncode)
+        self.unpublish()
+        self.unstage()
+        self.publish_after_stage(self.GROUP)
+        done = self.access()
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual(f"{self.GROUP}", done.stdout.split()[3])
+        self.assertEqual("data" + "more\n", self.file().read_text())
+        self.reverse()
+
+    def publish_after_stage(self, group):
+        for _ in range(2):
+            self.stage_for_group(group)
+            self.publish_for_group(group=group)
+
+    def reverse(self):
+        self.unpublish()
+        self.unstage()
+        self.assert_clean()
+
+    def test_group_of_next_container_replaces_it(self):
+        self.publish_after_stage(self.GROUP)
+        self.publish_for_group(1, self.GROUP + 1)
+        self.assertEqual(self.GROUP + 1, self.file().stat().st_gid)
+        self.unpublish(1)
+        self.reverse()
+
+    def test_repeated_call_keeps_what_container_has_changed(self):
+        self.publish_after_stage(self.GROUP)
+        root = Path(self.targets[0])
+        root.chmod(0o700)
+        self.publish_after_stage(self.GROUP)
+        self.assertEqual(0o40700, root.stat().st_mode)
+        self.reverse()
+
+    def test_read_only_volume_keeps_its_groups(self):
+        self.target = dataclasses.replace(self.target, mode="ro")
+        for _ in range(2):
+            self.stage_for_group()
+            self.publish_for_group(read_only=True)
+        self.assertNotEqual(self.GROUP, self.file().stat().st_gid)
+        self.reverse()
+
+    def test_other_mount_and_immutable_file_stay(self):
+        self.stage()
+        immutable, below = Path(self.path) / "immutable", Path(self.path) / "below"
+        immutable.touch()
+        below.mkdir()
+        self.run_tool("chattr", "+i", f"{immutable}")
+        self.run_tool("mount", "-t", "tmpfs", "none", f"{below}")
+        (below / "file").touch()
+        with self.assertLogs("attachd.agent.mount.group_access", "WARNING") as logged:
+            self.stage_for_group()
+        self.assertIn("1 files", logged.output[0])
+        self.assertNotEqual(self.GROUP, (below / "file").stat().st_gid)
+        self.run_tool("umount", f"{below}")
+        self.run_tool("chattr", "-i", f"{immutable}")
+        self.unstage()
+        self.assert_clean()
+
+    def test_failed_change_is_repeated(self):
+        self.stage()
+        with mock.patch("attachd.linux.commands.execute") as execute:
+            execute.return_value = CommandResult(1, "", "Input/output error")
+            self.assert_refused(Problem.UNCLEAN, self.stage_for_group)
+            self.assert_refused(Problem.UNCLEAN, self.publish_for_group)
+        self.assertFalse(os.path.lexists(self.targets[0]))
+        self.publish_after_stage(self.GROUP)
+        self.assertEqual(self.GROUP, self.file().stat().st_gid)
+        self.reverse()
 
 
 @full_only("containers")

@@ -86,6 +86,7 @@ class NodeTest(unittest.TestCase):
             "EXPAND_VOLUME",
             "VOLUME_CONDITION",
             "SINGLE_NODE_MULTI_WRITER",
+            "VOLUME_MOUNT_GROUP",
         }
         self.assertEqual(expected, {names.Name(item.rpc.type) for item in found})
 
@@ -115,7 +116,14 @@ class NodeTest(unittest.TestCase):
         (_volumes, target, staging), options = self.stage.call_args
         self.assertEqual(("/dev/sdx", "rw"), (target.device, target.mode))
         self.assertEqual(Staging(_STAGING, "ext4"), staging)
-        self.assertEqual({"assume_empty": True}, options)
+        self.assertEqual({"assume_empty": True, "group": None}, options)
+
+    def test_group_is_passed_on(self):
+        with_group = {"volume_capability": capability(volume_mount_group="1000")}
+        self.node.node_stage_volume(self.stage_request(**with_group))
+        self.assertEqual(1000, self.stage.call_args.kwargs["group"])
+        self.node.node_publish_volume(self.publish_request(**with_group))
+        self.assertEqual(1000, self.publish.call_args.kwargs["group"])
 
     def test_stage_of_impossible_volume_is_refused(self):
         invalid = ErrorCode.INVALID_ARGUMENT

@@ -68,3 +68,15 @@ class ReadTest(unittest.TestCase):
             with self.assertRaisesRegex(CallError, reason) as raised:
                 self.read(capability)
             self.assertEqual(ErrorCode.INVALID_ARGUMENT, raised.exception.code)
+
+
+class ReadGroupTest(unittest.TestCase):
+    def test_group_is_a_number_or_none(self):
+        for text, expected in (("", None), ("0", 0), ("1000", 1000), ("4294967294", 2**32 - 2)):
+            self.assertEqual(expected, node_staging.read_group(mounted(volume_mount_group=text)))
+
+    def test_other_groups_are_refused(self):
+        for text in ("users", "-1", "01", "4294967295", "1e3", "99999999999"):
+            with self.assertRaisesRegex(CallError, "no number of a group") as raised:
+                node_staging.read_group(mounted(volume_mount_group=text))
+            self.assertEqual(ErrorCode.INVALID_ARGUMENT, raised.exception.code)
