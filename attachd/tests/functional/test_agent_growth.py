@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""File systems that grow on a host with an agent: over iSCSI with QEMU's initiator, and local."""
+"""File systems that grow on a host with an agent: local, or with QEMU's clients."""
 
 import subprocess
 
 from attachd.agent.mount import mounts
-from attachd.tests.fixtures import agent_deployment, processes, requirements
+from attachd.tests.fixtures import agent_deployment, ceph, processes, requirements
 from attachd.tests.functional.test_agents import GIB, AgentCase
 from attachd.tests.functional.test_growth import may_grow_ext4
 from attachd.tests.selection import full_only
@@ -35,10 +35,13 @@ class GrowthCase(AgentCase):
         self.addCleanup(
             subprocess.run, ["umount", self.mountpoint], check=False, capture_output=True
         )
-        mounts.mount(device, f"{self.mountpoint}", mode="rw")
+        self.mount(attachment)
         (self.mountpoint / "file").write_text("data")
         self.wait_for_growth(attachment, GIB, kind, GIB)
         return attachment
+
+    def mount(self, attachment):
+        mounts.mount(f"{self.host.device(attachment)}", f"{self.mountpoint}", mode="rw")
 
     def extend(self, size):
         answer = self.deployment.request(
@@ -120,4 +123,30 @@ class FileGrowthTest(GrowthCase):
         else:
             growth = self.wait_for_growth(attachment, 2 * GIB, "ext4", GIB)
             self.assertIn("CAP_SYS_RESOURCE", growth["message"])
+        self.leave(attachment)
+
+
+@full_only("storage")
+class ImageGrowthTest(GrowthCase):
+    """An image of Ceph, of which QEMU's client shows the size that it had when it was opened."""
+
+    def deploy(self):
+        self.cluster, self.prefix = ceph.shared(self), ceph.new_prefix()
+        self.cluster.require_statistics(self)
+        options = self.cluster.options(self.prefix)
+        lines = "".join(f"{name} = {options[name]}\n" for name in options)
+        return agent_deployment.HostDeployment(self, "rbd", f"[rbd]\ndriver = rbd\n{lines}")
+
+    def exported(self):
+        # An extension makes a user of the manager, which stays.
+        return {*self.cluster.users(self.prefix)} - {f"client.{self.prefix}headers"}
+
+    def test_xfs_grows_with_its_volume_when_it_is_attached_again(self):
+        attachment = self.mounted("xfs", "grow_filesystems = ext4, xfs")
+        self.extend(2)
+        wait_for(lambda: self.deployment.volume(self.volume)["size"], lambda size: size == 2)
+        self.leave(attachment)
+        attachment = self.attach()
+        self.mount(attachment)
+        self.wait_for_growth(attachment, 2 * GIB, "xfs", 2 * GIB)
         self.leave(attachment)
