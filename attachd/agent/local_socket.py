@@ -17,13 +17,13 @@ import json
 import os
 from pathlib import Path
 import socket
-import struct
 import threading
 from typing import Any, Final
 
 from oslo_log import log
 
 from attachd import exception
+from attachd.linux import unix_sockets
 
 LOG = log.getLogger(__name__)
 
@@ -34,11 +34,6 @@ MAX_CONNECTIONS: Final = 128
 """Further callers get an error: each one has a thread."""
 REQUEST_TIMEOUT: Final = 5.0
 """Seconds that a caller may take to send its request, and to read each part of the answer."""
-
-_MAX_PATH: Final = 107
-"""Source: unix(7), sun_path."""
-_CREDENTIALS: Final = struct.Struct("3i")
-"""Source: unix(7), struct ucred: pid, uid, gid."""
 
 Call = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """Takes the arguments as they were received, and returns what can be stored as JSON.
@@ -91,7 +86,7 @@ class LocalSocket:
         self._path = path
         self._calls = calls
         self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)
-        self._listener = _listen(path)
+        self._listener = unix_sockets.listen(path, MAX_CONNECTIONS, "[agent]local_socket")
 
     def start(self) -> None:
         """Accept callers."""
@@ -167,8 +162,7 @@ def _send(caller: socket.socket, answer: Mapping[str, Any]) -> None:
 
 def _check_peer(caller: socket.socket) -> None:
     """Check the user of the process that has connected; raises CallError."""
-    raw = caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    _pid, uid, _gid = _CREDENTIALS.unpack(raw)
+    uid = unix_sockets.get_peer(caller).uid
     if uid not in {0, os.geteuid()}:
         raise CallError(Code.FORBIDDEN, f"User {uid} may not call the agent: only root may.")
 
@@ -208,48 +202,3 @@ def _parse(line: bytes) -> tuple[str, Mapping[str, Any]]:
     if not isinstance(name, str) or not isinstance(arguments, dict):
         raise CallError(Code.INVALID, "call has to be a string, and arguments an object.")
     return name, arguments
-
-
-def _listen(path: Path) -> socket.socket:
-    """Return a socket that listens at a path; it is never there with a wider mode.
-
-    :raises HostError: it cannot be made, or another process serves it
-    """
-    new = path.with_name(f"{path.name}.new")
-    if len(os.fsencode(new)) > _MAX_PATH or not path.is_absolute():
-        raise exception.HostError(
-            reason=f"[agent]local_socket = {path} has to be an absolute path of at most "
-            f"{_MAX_PATH - len('.new')} bytes."
-        )
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _check_replaceable(path)
-        new.unlink(missing_ok=True)
-        listener.bind(f"{new}")
-        new.chmod(0o600)
-        listener.listen(MAX_CONNECTIONS)
-        new.rename(path)
-    except OSError as error:
-        listener.close()
-        reason = f"The socket {path} cannot be made: {error.strerror or error}."
-        raise exception.HostError(reason=reason) from error
-    except exception.HostError:
-        listener.close()
-        raise
-    return listener
-
-
-def _check_replaceable(path: Path) -> None:
-    """Check that nothing is at a path but the socket of a process that has ended."""
-    if not os.path.lexists(path):
-        return
-    if not path.is_socket():
-        raise exception.HostError(reason=f"{path} is no socket, and is not replaced.")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
-        other.settimeout(REQUEST_TIMEOUT)
-        try:
-            other.connect(f"{path}")
-        except ConnectionRefusedError:
-            return
-    raise exception.HostError(reason=f"Another process serves the socket {path}.")

@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 import socket
 import stat
-import struct
 import threading
 import unittest
 from unittest import mock
@@ -14,6 +13,7 @@ from unittest import mock
 from attachd import exception
 from attachd.agent import local_socket
 from attachd.agent.local_socket import CallError, Code, LocalSocket
+from attachd.linux import unix_sockets
 from attachd.tests.fixtures.lifetime import temp_dir
 from attachd.tests.wait import TIMEOUT
 
@@ -65,10 +65,8 @@ class LocalSocketTest(unittest.TestCase):
 
     def test_other_user_is_refused(self):
         uid = os.geteuid() + 4711
-        credentials = mock.patch.object(local_socket, "_CREDENTIALS", struct.Struct("3i"))
         self.serve()
-        with credentials as form, mock.patch.object(socket.socket, "getsockopt") as read:
-            read.return_value = form.pack(1, uid, 1)
+        with mock.patch.object(unix_sockets, "get_peer", return_value=unix_sockets.Peer(1, uid)):
             answer = self.call("echo")
         self.assertEqual("forbidden", answer["error"]["code"])
         self.assertIn(f"User {uid}", answer["error"]["message"])
