@@ -25,7 +25,9 @@ class Staging:
     :ivar fs_type: of the file system; None: containers get the device as it is
     :ivar options: of the mount, separated by commas, as the caller has requested them
     :ivar exclusive: whether it can be published at one path only
+    :ivar mkfs: whether a file system is made on a device without data
     :ivar publications: to containers
+    :ivar uses: the ids of uses by containers that the engine itself shows the staging directory
     """
 
     path: str
@@ -33,17 +35,20 @@ class Staging:
     read_only: bool = False
     options: str = ""
     exclusive: bool = False
+    mkfs: bool = True
     publications: tuple[Publication, ...] = ()
+    uses: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> "Staging":
         """Return what was stored as JSON."""
         publications = tuple(Publication(**stored) for stored in values["publications"])
-        return cls(**{**values, "publications": publications})
+        uses = tuple(values.get("uses", ()))
+        return cls(**{**values, "publications": publications, "uses": uses})
 
     def is_like(self, other: "Staging") -> bool:
-        """Return whether both use a device in the same manner, regardless of publications."""
-        return dataclasses.replace(self, publications=other.publications) == other
+        """Return whether both use a device in the same manner, by any number of containers."""
+        return dataclasses.replace(self, publications=other.publications, uses=other.uses) == other
 
     def find(self, path: str) -> Publication | None:
         """Return the publication at a path."""
@@ -58,3 +63,11 @@ class Staging:
         """Return a copy without the publication at a path."""
         others = tuple(item for item in self.publications if item.path != path)
         return dataclasses.replace(self, publications=others)
+
+    def with_use(self, use: str) -> "Staging":
+        """Return a copy with one more use, or the same one."""
+        return dataclasses.replace(self, uses=tuple(dict.fromkeys((*self.uses, use))))
+
+    def without_use(self, use: str) -> "Staging":
+        """Return a copy without a use."""
+        return dataclasses.replace(self, uses=tuple(item for item in self.uses if item != use))

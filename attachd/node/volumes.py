@@ -26,6 +26,7 @@ from attachd.agent.mount import (
     group_access,
     growth,
     mounts,
+    open_handles,
 )
 from attachd.agent.mount.mount_rules import DEFAULTS, MountRules
 from attachd.agent.staging import Publication, Staging
@@ -99,7 +100,7 @@ class NodeVolumes:
         A file system is made on a device without data, and only there.  What is attached
         read-only is staged read-only.
 
-        :param staging: without publications
+        :param staging: without publications and uses
         :param assume_empty: as of a journal entry
         :param group: the number of a group that is to read and write all files, unless the volume
             is read-only or published; None: groups stay as they are
@@ -127,7 +128,7 @@ class NodeVolumes:
 
     def _stage(self, entry: Entry, staging: Staging, *, assume_empty: bool) -> None:
         rules = MountRules(options=staging.options)
-        makes_fs = staging.fs_type is not None and not staging.read_only
+        makes_fs = staging.fs_type is not None and staging.mkfs and not staging.read_only
         if staging.fs_type is not None:
             rules.check_type(filesystems.blkid_name(staging.fs_type), "The volume")
         entry = self._journal.write(
@@ -160,7 +161,7 @@ class NodeVolumes:
     def unstage(self, volume_id: str, path: str) -> None:
         """Reverse a stage; success if the volume is not staged at a path.
 
-        :raises Refused: it is published
+        :raises Refused: it is published, or has uses
         """
         with self._journal.volume_lock(volume_id, timeout=LOCK_TIMEOUT):
             entry = self._find(volume_id, path)
@@ -171,6 +172,12 @@ class NodeVolumes:
                         Problem.CONFLICTS,
                         f"Volume {volume_id} is published at {', '.join(published)}. Unpublish it "
                         "there first.",
+                    )
+                if entry.staging.uses:
+                    raise Refused(
+                        Problem.CONFLICTS,
+                        f"Volume {volume_id} has uses by {len(entry.staging.uses)} containers. "
+                        "Stop them first.",
                     )
                 self._clear(entry)
             # Also a mount of a device that is gone, or of a lost journal; never another one.
@@ -221,6 +228,37 @@ class NodeVolumes:
                 if entry.staging is not None and entry.staging.find(path) is not None:
                     staging = entry.staging.without_publication(path)
                     self._journal.write(entry, staging=staging)
+
+    def add_use(self, volume_id: str, path: str, use: str) -> None:
+        """Record that a container uses the staging directory, until end_use() is called.
+
+        :param use: its id; the same one again is no further use
+        :raises Refused: the volume is not staged
+        """
+        with self._journal.volume_lock(volume_id, timeout=LOCK_TIMEOUT):
+            entry = self._find(volume_id, path)
+            if entry is None or entry.staging is None or not self._is_staged(entry):
+                raise Refused(Problem.NOT_STAGED, f"Volume {volume_id} is not staged at {path}.")
+            self._journal.write(entry, staging=entry.staging.with_use(use))
+
+    def end_use(self, volume_id: str, path: str, use: str) -> tuple[str, ...]:
+        """Reverse add_use(), and return the uses that remain; success if it is not used."""
+        with self._journal.volume_lock(volume_id, timeout=LOCK_TIMEOUT):
+            entry = self._find(volume_id, path)
+            if entry is None or entry.staging is None:
+                return ()
+            staging = entry.staging.without_use(use)
+            if staging != entry.staging:
+                self._journal.write(entry, staging=staging)
+            return staging.uses
+
+    def list_staged(self, folder: str) -> list[Entry]:
+        """Return the entries of the volumes that are staged in a directory, one level below it."""
+        return [
+            entry
+            for entry in self._journal.list_entries()
+            if entry.staging is not None and f"{Path(entry.staging.path).parent}" == folder
+        ]
 
     def find(self, volume_id: str, path: str) -> Entry | None:
         """Return the entry of a volume that is staged or published at a path; None: it is not."""
@@ -313,6 +351,25 @@ class NodeVolumes:
         assert entry.staging is not None
         staging = entry.staging.without_publication(publication.path)
         self._journal.write(entry, staging=staging)
+
+
+def has_users(path: str) -> bool:
+    """Return whether a staged file system is mounted elsewhere, or a file of it is open.
+
+    Mounts and processes of all namespaces count, such as those of containers.
+
+    :param path: the staging directory
+    """
+    mount = mountinfo.find_at(path)
+    if mount is None:
+        return False
+    # A namespace may have a copy of the mount itself, as those of systemd's units.
+    others = [
+        other
+        for other in open_handles.list_mount_paths(mount.device)
+        if not other.endswith(mount.mountpoint)
+    ]
+    return bool(others or open_handles.list_filesystem_users(mount))
 
 
 def _is_in_use(entry: Entry, staging: Staging) -> bool:

@@ -61,6 +61,28 @@ class NodeVolumesTest(unittest.TestCase):
             self.volumes.unstage(_VOLUME, self.staging.path)
         self.assertIsNone(self.entry.staging)
 
+    def test_uses_are_recorded_and_keep_volume_staged(self):
+        path = self.staging.path
+        self.assert_refused(Problem.NOT_STAGED, self.volumes.add_use, _VOLUME, path, "a")
+        self.volumes.stage(self.target, self.staging)
+        for use in ("a", "b", "a"):
+            self.volumes.add_use(_VOLUME, path, use)
+        self.volumes.stage(self.target, self.staging)
+        self.assert_refused(Problem.CONFLICTS, self.volumes.unstage, _VOLUME, path)
+        for use, remaining in (("c", ("a", "b")), ("a", ("b",)), ("b", ()), ("b", ())):
+            self.assertEqual(remaining, self.volumes.end_use(_VOLUME, path, use))
+        self.volumes.unstage(_VOLUME, path)
+        self.assertEqual((), self.volumes.end_use(_VOLUME, path, "a"))
+
+    def test_staged_volumes_are_listed_by_directory(self):
+        self.assertEqual([], self.volumes.list_staged(f"{self.folder}"))
+        self.volumes.stage(self.target, self.staging)
+        self.assertEqual([self.entry], self.volumes.list_staged(f"{self.folder}"))
+        self.assertEqual([], self.volumes.list_staged(f"{self.folder.parent}"))
+
+    def test_directory_without_mount_has_no_users(self):
+        self.assertFalse(volumes.has_users(f"{self.folder}"))
+
     def test_link_in_place_of_staging_directory_is_not_followed(self):
         Path(self.staging.path).symlink_to("/proc")
         with self.assertRaisesRegex(exception.HostError, "symbolic link"):
