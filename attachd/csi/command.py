@@ -4,13 +4,9 @@
 import argparse
 from collections.abc import Sequence
 import enum
-import logging
 from pathlib import Path
 import re
-import signal
 import sys
-import threading
-from types import FrameType
 from typing import Final
 
 from openstack import exceptions
@@ -23,18 +19,13 @@ from attachd.csi.identity import DRIVER, Identity
 from attachd.csi.new_volume import ZONE
 from attachd.csi.node import Node
 from attachd.node.agent_client import AgentClient
+from attachd.platforms import daemon
 from attachd.platforms.api import Api
-from attachd.platforms.calls import RequestIds
 from attachd.platforms.publication import Fence
 from attachd.platforms.storage import Storage
 
 NAME: Final = "attachd-csi"
-LOG = logging.getLogger(__name__)
 
-_PAUSE: Final = 1.0
-"""Seconds in which a signal is noticed."""
-AGENT_SOCKET: Final = Path("/run/attachd/agent.sock")
-_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s [%(request_id)s] %(message)s"
 _DRIVER_NAME: Final = re.compile(r"(?=.{1,63}$)[a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?")
 
 
@@ -55,17 +46,15 @@ def main(words: Sequence[str]) -> int:
     cloud = Cloud()
     try:
         options = _parse(words, cloud)
-        _log(logging.DEBUG if options.debug else logging.INFO)
+        daemon.log_to_stderr(options)
         cloud.options = options
         csi_server = _build(options, cloud)
-        ended = _signals()
+        ended = daemon.end_on_signal()
         csi_server.start()
     except (exceptions.SDKException, server.EndpointError) as error:
         sys.stderr.write(f"{NAME}: {error}\n")
         return 1
-    # A signal right before an unlimited wait would not end it.
-    while not ended.wait(_PAUSE):
-        pass
+    daemon.wait_for(ended)
     csi_server.stop()
     cloud.close()
     return 0
@@ -105,16 +94,9 @@ def _parse(words: Sequence[str], cloud: Cloud) -> argparse.Namespace:
         metavar="OCTAL",
         help="permissions of the socket (default: %(default)s)",
     )
-    parser.add_argument(
-        "--workers",
-        type=_positive,
-        default=32,
-        metavar="N",
-        help="number of calls that are served at the same time (default: %(default)s)",
-    )
     _add_controller_options(parser)
     _add_node_options(parser)
-    parser.add_argument("--debug", action="store_true", help="log details")
+    daemon.add_server_options(parser)
     cloud.add_options(parser, words)
     return parser.parse_args(list(words))
 
@@ -139,21 +121,9 @@ def _add_controller_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_node_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--agent-socket",
-        type=Path,
-        default=AGENT_SOCKET,
-        metavar="PATH",
-        help="[agent]local_socket of the agent of this node (default: %(default)s)",
-    )
+    daemon.add_node_options(parser)
     parser.add_argument(
         "--zone", metavar="NAME", help="the availability zone of this node (default: none)"
-    )
-    parser.add_argument(
-        "--assume-empty",
-        action="store_true",
-        help="look only for signatures on a device before a file system is made on it, and do not "
-        "read it as a whole",
     )
 
 
@@ -167,22 +137,6 @@ def _permissions(text: str) -> int:
     if not re.fullmatch("0?[0-7]{3}", text):
         raise argparse.ArgumentTypeError(f"not three octal digits: {text!r}")
     return int(text, 8)
-
-
-def _positive(text: str) -> int:
-    if not re.fullmatch("[1-9][0-9]{0,3}", text):
-        raise argparse.ArgumentTypeError(f"not a number from 1 to 9999: {text!r}")
-    return int(text)
-
-
-def _log(level: int) -> None:
-    """Log to standard error, with the request id of each call."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter(_FORMAT))
-    handler.addFilter(RequestIds())
-    root = logging.getLogger()
-    root.addHandler(handler)
-    root.setLevel(level)
 
 
 def _build(options: argparse.Namespace, cloud: Cloud) -> server.Server:
@@ -202,15 +156,3 @@ def _build(options: argparse.Namespace, cloud: Cloud) -> server.Server:
     identity = Identity(options.driver_name, [item.check for item in services])
     settings = server.Settings(options.endpoint, options.socket_mode, options.workers)
     return server.Server(settings, [identity, *services])
-
-
-def _signals() -> threading.Event:
-    """Return an event that SIGTERM and SIGINT set."""
-    ended = threading.Event()
-
-    def end(_number: int, _frame: FrameType | None) -> None:
-        ended.set()
-
-    signal.signal(signal.SIGTERM, end)
-    signal.signal(signal.SIGINT, end)
-    return ended

@@ -2,12 +2,11 @@
 """The Controller service, a client of attachd's API."""
 
 from collections import defaultdict
-import http
 from typing import Final
 
 from attachd.csi import access, capacity, csi_pb2, expansion, new_volume, volume_view
 from attachd.csi.new_volume import NewVolume, SizeRange
-from attachd.platforms import waiting
+from attachd.platforms import deletion
 from attachd.platforms.calls import CallError, ErrorCode
 from attachd.platforms.creation import VolumeCreator
 from attachd.platforms.errors import StorageError
@@ -77,27 +76,8 @@ class Controller:
 
     def delete_volume(self, request: csi_pb2.DeleteVolumeRequest) -> csi_pb2.DeleteVolumeResponse:
         """Delete a volume, and wait until it is gone; one that is gone is a success."""
-        volume = self._storage.volume(request.volume_id)
-        if volume is not None and volume.status != "deleting":
-            volume = self._delete(volume)
-        if volume is not None:
-            volume = waiting.wait_while(self._storage, volume, {"deleting"}, "being deleted")
-        if volume is not None:
-            reason = self._storage.find_failure(volume.id)
-            raise CallError(
-                ErrorCode.UNAVAILABLE,
-                f"Volume {volume.id} could not be deleted, and is {volume.status}: {reason}",
-            )
+        deletion.delete(self._storage, request.volume_id)
         return csi_pb2.DeleteVolumeResponse()
-
-    def _delete(self, volume: StoredVolume) -> StoredVolume | None:
-        """Have a volume deleted; return it as it is then, or None if it is gone."""
-        try:
-            self._storage.delete_volume(volume.id)
-        except StorageError as error:
-            if error.status != http.HTTPStatus.NOT_FOUND:
-                raise
-        return self._storage.volume(volume.id)
 
     def controller_publish_volume(
         self, request: csi_pb2.ControllerPublishVolumeRequest

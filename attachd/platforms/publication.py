@@ -43,6 +43,22 @@ _SUFFICIENT: Final = {
 }
 
 
+class HeldElsewhere(CallError):
+    """Other nodes, or clients beside agents, hold a volume.
+
+    :ivar nodes: names of the hosts that are known
+    """
+
+    def __init__(self, volume: StoredVolume, holders: list[StoredAttachment]) -> None:
+        self.nodes = sorted({item.host for item in holders if item.host})
+        named = [f"node {node}" for node in self.nodes]
+        rest = [f"attachment {item.id}" for item in holders if not item.host]
+        super().__init__(
+            ErrorCode.FAILED_PRECONDITION,
+            f"Volume {volume.id} is published to {', '.join([*named, *rest])}.",
+        )
+
+
 class Publication(NamedTuple):
     """A volume at a node.
 
@@ -124,12 +140,12 @@ class Publisher:
     def _check_others(self, wanted: Publication) -> None:
         """Check that no attachment of another holder forbids that of the node.
 
-        :raises CallError: FAILED_PRECONDITION, which names the nodes
+        :raises HeldElsewhere: it names the nodes
         """
         found = self._storage.attachments(wanted.volume.id)
         others = [item for item in found if item.node != wanted.node and item.status != _FAILED]
         if conflicts := wanted.find_conflicts(others):
-            raise _held(wanted.volume, conflicts)
+            raise HeldElsewhere(wanted.volume, conflicts)
 
     def _attach(self, wanted: Publication) -> StoredAttachment:
         """Create the attachment, and wait until the agent has made the device."""
@@ -222,12 +238,3 @@ class Publisher:
                 f"Node {node} may still have access to volume {own.volume_id}: its fence is "
                 f"{result['result']}. {result['reason'] or ''}".rstrip(),
             )
-
-
-def _held(volume: StoredVolume, others: list[StoredAttachment]) -> CallError:
-    nodes = sorted({f"node {item.host}" for item in others if item.host})
-    rest = [f"attachment {item.id}" for item in others if not item.host]
-    return CallError(
-        ErrorCode.FAILED_PRECONDITION,
-        f"Volume {volume.id} is published to {', '.join([*nodes, *rest])}.",
-    )

@@ -15,20 +15,25 @@ from attachd.platforms.calls import CallError, ErrorCode
 from attachd.platforms.errors import StorageError
 
 GIB: Final = 2**30
+_TYPE_KEYS: Final = ("volume_type", "volume_type_id")
 
 
 @dataclasses.dataclass(frozen=True)
 class StoredVolume:
     """A volume, as the API shows it.
 
+    :ivar name: "": none
     :ivar size_gib: in GiB (2**30 bytes)
+    :ivar type_names: name and id of its volume type; empty: it has none
     :ivar backend: "host@backend#pool"; None: the user may not see it
     """
 
     id: str
+    name: str
     status: str
     size_gib: int
     zone: str | None
+    type_names: frozenset[str]
     is_multiattach: bool
     metadata: Mapping[str, str]
     backend: str | None
@@ -38,9 +43,11 @@ class StoredVolume:
         """Build it from the API's answer."""
         return cls(
             id=shown["id"],
+            name=shown["name"] or "",
             status=shown["status"],
             size_gib=int(shown["size"]),
             zone=shown["availability_zone"],
+            type_names=frozenset(filter(None, (shown[key] for key in _TYPE_KEYS))),
             is_multiattach=bool(shown["multiattach"]),
             metadata=shown["metadata"],
             backend=shown.get("os-vol-host-attr:host"),
@@ -119,9 +126,13 @@ class Storage:
 
     def find_volumes(self, pairs: Mapping[str, str]) -> list[StoredVolume]:
         """Return the volumes that have some metadata, oldest first."""
-        query = parse.urlencode({"metadata": f"{dict(pairs)}", "sort": "created_at:asc,id:asc"})
-        found = self._api.ask("GET", f"/volumes/detail?{query}")["volumes"]
-        return [StoredVolume.from_body(shown) for shown in found]
+        return list(_list_volumes(self._api, metadata=f"{dict(pairs)}"))
+
+    def find_named(self, name: str) -> list[StoredVolume]:
+        """Return the volumes that have a name, or this id."""
+        named = [volume for volume in _list_volumes(self._api, name=name) if volume.name == name]
+        by_id = self.volume(name)
+        return [*named, by_id] if by_id is not None and by_id not in named else named
 
     def page(self, limit: int, marker: str | None) -> Page:
         """Return volumes in a stable order.
@@ -145,6 +156,14 @@ class Storage:
         """Add metadata to a volume."""
         self._api.ask("POST", f"/volumes/{volume_id}/metadata", {"metadata": dict(pairs)})
 
+    def delete_metadata(self, volume_id: str, key: str) -> None:
+        """Delete one key of the metadata of a volume; success if it is gone."""
+        try:
+            self._api.ask("DELETE", f"/volumes/{volume_id}/metadata/{parse.quote(key, safe='')}")
+        except StorageError as error:
+            if error.status != http.HTTPStatus.NOT_FOUND:
+                raise
+
     def delete_volume(self, volume_id: str) -> None:
         """Have a volume deleted."""
         self._api.ask("DELETE", f"/volumes/{volume_id}")
@@ -161,9 +180,14 @@ class Storage:
         found = self._api.ask("GET", f"/messages?{query}")["messages"]
         return str(found[0]["user_message"]) if found else ""
 
-    def attachments(self, volume_id: str | None = None) -> Iterator[StoredAttachment]:
-        """Yield the attachments of a volume, oldest first, or of all volumes."""
-        asked = {"sort": "created_at:asc,id:asc", "volume_id": volume_id}
+    def attachments(
+        self, volume_id: str | None = None, node: str | None = None
+    ) -> Iterator[StoredAttachment]:
+        """Yield the attachments of a volume, or of all volumes, oldest first.
+
+        :param node: only those that the agent of this host attaches
+        """
+        asked = {"sort": "created_at:asc,id:asc", "volume_id": volume_id, "agent": node}
         while True:
             query = parse.urlencode({name: value for name, value in asked.items() if value})
             answer = self._api.ask("GET", f"/attachments/detail?{query}")
@@ -212,7 +236,7 @@ class Storage:
         :param name: or id, of the type; None: the default
         :raises CallError: INVALID_ARGUMENT: there is none
         """
-        for shown in self._types(name):
+        for shown in _list_types(self._api, name):
             if name in {None, shown["id"], shown["name"]}:
                 return multiattach.parse(shown.get("extra_specs", {})).multiattach
         if name is None:
@@ -220,16 +244,6 @@ class Storage:
         raise CallError(
             ErrorCode.INVALID_ARGUMENT, f"The parameter type names no volume type: {name}"
         )
-
-    def _types(self, name: str | None) -> list[Any]:
-        if name is not None:
-            return list(self._api.ask("GET", "/types")["volume_types"])
-        try:
-            return [self._api.ask("GET", "/types/default")["volume_type"]]
-        except StorageError as error:
-            if error.status == http.HTTPStatus.NOT_FOUND:
-                return []
-            raise
 
     def pools(self, type_name: str | None) -> list[Mapping[str, Any]]:
         """Return the pools of the backends that are up; for administrators.
@@ -244,6 +258,30 @@ class Storage:
         """Return the zones of backends by ``host@backend``; for administrators."""
         services = self._api.ask("GET", "/os-services")["services"]
         return {service["host"]: service["zone"] for service in services}
+
+
+def _list_volumes(api: Api, **filters: str) -> Iterator[StoredVolume]:
+    """Yield the volumes that match, oldest first."""
+    asked = {"sort": "created_at:asc,id:asc", **filters}
+    while True:
+        answer = api.ask("GET", f"/volumes/detail?{parse.urlencode(asked)}")
+        page = answer["volumes"]
+        yield from map(StoredVolume.from_body, page)
+        if not answer.get("volumes_links"):
+            return
+        asked["marker"] = page[-1]["id"]
+
+
+def _list_types(api: Api, name: str | None) -> list[Any]:
+    """Return the volume types among which one of a name is, or the default."""
+    if name is not None:
+        return list(api.ask("GET", "/types")["volume_types"])
+    try:
+        return [api.ask("GET", "/types/default")["volume_type"]]
+    except StorageError as error:
+        if error.status == http.HTTPStatus.NOT_FOUND:
+            return []
+        raise
 
 
 def is_id(text: str) -> bool:

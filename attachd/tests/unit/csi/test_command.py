@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
 import io
-import logging
 import unittest
 from unittest import mock
 
 from attachd.csi import command
+from attachd.platforms import daemon
 from attachd.tests.fixtures.lifetime import temp_dir
 
 
@@ -15,7 +15,7 @@ class CommandTest(unittest.TestCase):
         self.folder = temp_dir(self)
         environment = {"OS_AUTH_TYPE": "none", "OS_ENDPOINT": "http://127.0.0.1:1/v3"}
         self.enterContext(mock.patch.dict("os.environ", environment))
-        self.enterContext(mock.patch.object(command, "_log"))
+        self.enterContext(mock.patch.object(daemon, "log_to_stderr"))
         self.words = ["--endpoint", f"unix://{self.folder}/csi.sock", "--mode", "controller"]
 
     def _run(self, *words):
@@ -35,7 +35,7 @@ class CommandTest(unittest.TestCase):
             return len(seen) > 1
 
         ended = mock.Mock(wait=wait)
-        with mock.patch.object(command, "_signals", return_value=ended):
+        with mock.patch.object(daemon, "end_on_signal", return_value=ended):
             self.assertEqual((0, ""), self._run(*self.words))
         self.assertEqual([True, True], seen)
         self.assertFalse((self.folder / "csi.sock").exists())
@@ -49,7 +49,7 @@ class CommandTest(unittest.TestCase):
             words = [*self.words[:-1], mode, "--zone", "a"]
             with (
                 mock.patch.object(command.server, "Server") as made,
-                mock.patch.object(command, "_signals"),
+                mock.patch.object(daemon, "end_on_signal"),
             ):
                 self.assertEqual((0, ""), self._run(*words))
             self.assertEqual(expected, [item.name for item in made.call_args.args[1]])
@@ -78,15 +78,3 @@ class CommandTest(unittest.TestCase):
         code, text = self._run(*self.words, "--os-cloud", "missing")
         self.assertEqual(1, code)
         self.assertIn("Cloud missing was not found", text)
-
-
-class LogTest(unittest.TestCase):
-    def test_log_lines_have_level_and_request_id(self):
-        root = logging.getLogger()
-        handlers, level = list(root.handlers), root.level
-        self.addCleanup(root.setLevel, level)
-        self.addCleanup(root.handlers.__setitem__, slice(None), handlers)
-        with contextlib.redirect_stderr(io.StringIO()) as output:
-            command._log(logging.INFO)
-            logging.getLogger("attachd.csi").info("hello")
-        self.assertIn(" INFO attachd.csi [-] hello", output.getvalue())

@@ -45,20 +45,6 @@ class ControllerTest(unittest.TestCase):
             self.controller.delete_volume(request)
         self.assertEqual([], self.storage.requested)
 
-    def test_delete_volume_that_fails_is_unavailable(self):
-        volume = self.storage.add(status="deleting")
-        self.storage.statuses = ["deleting", "error_deleting"]
-        request = csi_pb2.DeleteVolumeRequest(volume_id=volume.id)
-        code, text = self.failed(self.controller.delete_volume, request)
-        self.assertEqual("UNAVAILABLE", code)
-        self.assertIn("error_deleting: The disk is full.", text)
-
-    def test_delete_volume_that_was_deleted_meanwhile_succeeds(self):
-        volume = self.storage.add()
-        self.storage.failures = [refusal(404, "volume_not_found")]
-        self.storage.statuses = ["available", None]
-        self.controller.delete_volume(csi_pb2.DeleteVolumeRequest(volume_id=volume.id))
-
     def test_missing_volumes_are_not_found(self):
         for method, request in (
             (self.controller.controller_get_volume, csi_pb2.ControllerGetVolumeRequest()),

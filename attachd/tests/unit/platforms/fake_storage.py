@@ -35,9 +35,11 @@ def make_volume(**values: Any) -> StoredVolume:
     """Return a volume."""
     known: dict[str, Any] = {
         "id": str(uuid.uuid4()),
+        "name": "",
         "status": "available",
         "size_gib": 1,
         "zone": "nova",
+        "type_names": frozenset(),
         "is_multiattach": False,
         "metadata": {},
         "backend": "here@file#file",
@@ -115,6 +117,9 @@ class FakeStorage:
             volume for volume in self.volumes.values() if pairs.items() <= volume.metadata.items()
         ]
 
+    def find_named(self, name: str) -> list[StoredVolume]:
+        return [volume for volume in self.volumes.values() if name in {volume.name, volume.id}]
+
     def page(self, limit: int, marker: str | None) -> Page:
         self._act("page", limit, marker)
         return Page(list(self.volumes.values()), False)
@@ -126,7 +131,9 @@ class FakeStorage:
                 raise refusal(404, "key_resource_gone")
             return self.keys[key]
         made = self.add(
+            name=values["name"],
             size_gib=values["size"],
+            type_names=frozenset(filter(None, [values.get("volume_type")])),
             metadata=values["metadata"],
             status="creating",
             zone=values.get("availability_zone", "nova"),
@@ -137,6 +144,12 @@ class FakeStorage:
     def add_metadata(self, volume_id: str, pairs: dict[str, str]) -> None:
         self._act("metadata", pairs)
         self.change(volume_id, metadata={**self.volumes[volume_id].metadata, **pairs})
+
+    def delete_metadata(self, volume_id: str, key: str) -> None:
+        self._act("delete metadata", key)
+        left = {**self.volumes[volume_id].metadata}
+        left.pop(key, None)
+        self.change(volume_id, metadata=left)
 
     def delete_volume(self, volume_id: str) -> None:
         self._act("delete", volume_id)
@@ -149,8 +162,14 @@ class FakeStorage:
     def find_failure(self, _volume_id: str) -> str:
         return "The disk is full."
 
-    def attachments(self, volume_id: str | None = None) -> list[StoredAttachment]:
-        return [item for item in self.attached if volume_id in {None, item.volume_id}]
+    def attachments(
+        self, volume_id: str | None = None, node: str | None = None
+    ) -> list[StoredAttachment]:
+        return [
+            item
+            for item in self.attached
+            if volume_id in {None, item.volume_id} and node in {None, item.node}
+        ]
 
     def attach(self, volume_id: str, node: str, mode: str) -> StoredAttachment:
         self.on_attach()

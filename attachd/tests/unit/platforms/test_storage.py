@@ -41,6 +41,21 @@ def _attachment(**values):
     }
 
 
+def _volume(volume_id, **values):
+    return {
+        "id": volume_id,
+        "name": None,
+        "status": "available",
+        "size": 1,
+        "availability_zone": None,
+        "volume_type": "fast",
+        "volume_type_id": "f-1",
+        "multiattach": False,
+        "metadata": {},
+        **values,
+    }
+
+
 class StorageTest(unittest.TestCase):
     def test_missing_volume_is_none_and_only_ids_are_asked_for(self):
         api = _Api(refusal(404, "volume_not_found"))
@@ -56,6 +71,29 @@ class StorageTest(unittest.TestCase):
         self.assertEqual(("one", "one", "ro"), (two.node, two.host, two.mode))
         self.assertEqual(datetime.UTC, one.created_at.tzinfo)
         self.assertIn("marker=a", api.asked[1][1])
+
+    def test_attachments_of_node_are_asked_for(self):
+        api = _Api({"attachments": []})
+        self.assertEqual([], list(Storage(api).attachments(node="one")))
+        self.assertIn("agent=one", api.asked[0][1])
+
+    def test_volumes_of_all_pages_are_found_by_name_or_id(self):
+        by_id = str(uuid.uuid4())
+        first = {"volumes": [_volume("1", name="data")], "volumes_links": [{}]}
+        api = _Api(first, {"volumes": [_volume("2", name="data"), _volume("3", name="Data")]})
+        self.assertEqual(["1", "2"], [found.id for found in Storage(api).find_named("data")])
+        self.assertIn("name=data&marker=1", api.asked[1][1])
+        api = _Api({"volumes": []}, {"volume": _volume(by_id)})
+        (found,) = Storage(api).find_named(by_id)
+        self.assertEqual((by_id, {"fast", "f-1"}), (found.id, found.type_names))
+
+    def test_metadata_that_is_gone_is_deleted(self):
+        api = _Api(None, refusal(404), refusal(409))
+        for _ in range(2):
+            Storage(api).delete_metadata("v", "a b")
+        self.assertEqual(("DELETE", "/volumes/v/metadata/a%20b", None), api.asked[0])
+        with self.assertRaises(CallError):
+            Storage(api).delete_metadata("v", "a")
 
     def test_type_is_found_by_name_or_id(self):
         shared = {"id": "1", "name": "fast", "extra_specs": {"multiattach": "<is> True"}}
