@@ -5,42 +5,12 @@ import os
 
 from attachd.tests import concurrency
 from attachd.tests.fixtures import agent_deployment, agent_fork_server
-from attachd.tests.functional.test_agents import AgentCase
+from attachd.tests.functional.attachment_set_case import SetCase
 from attachd.tests.selection import full_only
-
-VERSION = {"OpenStack-API-Version": "volume 3.71, attachd 1.1"}
 
 
 @full_only("agents")
-class AttachmentSetsTest(AgentCase):
-    def setUp(self):
-        super().setUp()
-        self.volumes = [self.volume, *(self.deployment.create_volume() for _ in range(3))]
-
-    def attach_set(self, volumes, *, atomic, **headers):
-        body = {
-            "host": self.host.name,
-            "volumes": [{"volume_uuid": volume} for volume in volumes],
-            "atomic": atomic,
-        }
-        return self.act({"attach_set": body}, **headers)
-
-    def act(self, body, **headers):
-        return self.deployment.request("POST", "/attachments/action", body, **VERSION, **headers)
-
-    def results(self, answer):
-        self.assertEqual(200, answer.status_code, answer.text)
-        return answer.json()["results"]
-
-    def detach_set(self, results):
-        ids = [item["attachment_id"] for item in results]
-        return self.results(self.act({"detach_set": {"attachments": ids}}))
-
-    def assert_all_removed(self):
-        for volume in self.volumes:
-            self.deployment.wait_for_volume(volume, "available")
-        self.assert_nothing_is_left()
-
+class AttachmentSetsTest(SetCase):
     def block(self, volume):
         """Have the host fail to attach a volume; return what ends that."""
         other = agent_deployment.AgentHost(self.deployment, self)
