@@ -224,17 +224,21 @@ class ConcurrentTest(PublicationCase):
 
     def test_killed_controller_leaves_what_next_call_finds(self):
         other = csi_driver.CsiDriver(self, self.deployment.url)
+        interrupted = []
         for number in range(6):
-            with self.assertRaises(grpc.RpcError):
-                # The moments of the kills: from before the request to after it.
-                other.call("ControllerPublishVolume", timeout=0.1 * number + 0.01, **self.fields())
+            call = other.start_call("ControllerPublishVolume", **self.fields())
+            # The moments of the kills: from before the request to after it.
+            time.sleep(0.03 * number)
+            interrupted.append(not call.done())
             other.kill()
+            call.cancel()
             wait.wait_until(lambda: self._is_done("ControllerPublishVolume", self.fields()))
             (entry,) = self.node.entries()
             self.assertEqual(entry.attachment_id, self.publish())
             self.unpublish()
             self.assertEqual([], self.node.entries())
             other.start()
+        self.assertIn(True, interrupted)
 
     def _is_done(self, name, fields):
         try:
