@@ -2,10 +2,11 @@
 """The Node service: volumes that the agent of this host has attached, in containers.
 
 It asks the agent for devices, and has no access to attachd's API.  A call whose caller has given
-up goes on, and the next one finds its result.
+up goes on once it has begun, and the next one finds its result.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+import contextlib
 import functools
 from typing import Final
 import uuid
@@ -20,6 +21,7 @@ from attachd.node.agent_client import AgentClient
 from attachd.node.volumes import NodeVolumes, Target
 from attachd.platforms import calls
 from attachd.platforms.calls import CallError, ErrorCode, NotReady
+from attachd.platforms.volume_locks import VolumeLocks
 
 ATTACHMENT_CONTEXT: Final = "attachd.attachment_id"
 """The key of publish_context."""
@@ -54,6 +56,7 @@ class Node:
         self._stats = StatsReader(agent)
         self._topology = topology
         self._assume_empty = assume_empty
+        self._locks = VolumeLocks()
 
     @functools.cached_property
     def _volumes(self) -> NodeVolumes:
@@ -91,7 +94,6 @@ class Node:
         self, request: csi_pb2.NodeStageVolumeRequest
     ) -> csi_pb2.NodeStageVolumeResponse:
         """Wait for the device, and mount its file system."""
-        _check_id(request.volume_id)
         staging = node_staging.read(
             request.volume_capability, request.volume_context, request.staging_target_path
         )
@@ -99,12 +101,13 @@ class Node:
         attachment_id = request.publish_context.get(ATTACHMENT_CONTEXT, "")
         if not attachment_id:
             raise _refuse("publish_context", f"has no {ATTACHMENT_CONTEXT}")
-        timeout = max(calls.current().remaining - _MARGIN, 0.0)
-        with node_errors.as_status(ErrorCode.INTERNAL):
+        with self._work_on(request.volume_id, ErrorCode.INTERNAL):
+            timeout = max(calls.current().remaining - _MARGIN, 0.0)
             device = self._agent.get_device(attachment_id, timeout)
             if device.volume_id != request.volume_id:
                 raise _refuse("publish_context", f"is of volume {device.volume_id}")
             target = Target(request.volume_id, attachment_id, device.path, device.mode)
+            calls.current().check_caller()
             self._volumes.stage(target, staging, assume_empty=self._assume_empty, group=group)
         return csi_pb2.NodeStageVolumeResponse()
 
@@ -112,8 +115,7 @@ class Node:
         self, request: csi_pb2.NodeUnstageVolumeRequest
     ) -> csi_pb2.NodeUnstageVolumeResponse:
         """Unmount the file system."""
-        _check_id(request.volume_id)
-        with node_errors.as_status(ErrorCode.UNAVAILABLE):
+        with self._work_on(request.volume_id, ErrorCode.UNAVAILABLE):
             self._volumes.unstage(request.volume_id, request.staging_target_path)
         return csi_pb2.NodeUnstageVolumeResponse()
 
@@ -121,7 +123,6 @@ class Node:
         self, request: csi_pb2.NodePublishVolumeRequest
     ) -> csi_pb2.NodePublishVolumeResponse:
         """Show a staged volume to a container."""
-        _check_id(request.volume_id)
         if not request.staging_target_path:
             raise CallError(
                 ErrorCode.FAILED_PRECONDITION, "The field staging_target_path is required."
@@ -131,7 +132,7 @@ class Node:
         )
         group = node_staging.read_group(request.volume_capability)
         publication = Publication(request.target_path, request.readonly or use.read_only)
-        with node_errors.as_status(ErrorCode.INTERNAL):
+        with self._work_on(request.volume_id, ErrorCode.INTERNAL):
             self._volumes.publish(request.volume_id, use, publication, group=group)
         return csi_pb2.NodePublishVolumeResponse()
 
@@ -139,8 +140,7 @@ class Node:
         self, request: csi_pb2.NodeUnpublishVolumeRequest
     ) -> csi_pb2.NodeUnpublishVolumeResponse:
         """Hide a volume from a container."""
-        _check_id(request.volume_id)
-        with node_errors.as_status(ErrorCode.UNAVAILABLE):
+        with self._work_on(request.volume_id, ErrorCode.UNAVAILABLE):
             self._volumes.unpublish(request.volume_id, request.target_path)
         return csi_pb2.NodeUnpublishVolumeResponse()
 
@@ -148,6 +148,7 @@ class Node:
         self, request: csi_pb2.NodeGetVolumeStatsRequest
     ) -> csi_pb2.NodeGetVolumeStatsResponse:
         """Return the usage and the condition of a volume."""
+        _check_id(request.volume_id)
         with node_errors.as_status(ErrorCode.INTERNAL):
             entry, _staging = self._get(request.volume_id, request.volume_path)
             stats = self._stats.read(entry, request.volume_path)
@@ -162,7 +163,7 @@ class Node:
         self, request: csi_pb2.NodeExpandVolumeRequest
     ) -> csi_pb2.NodeExpandVolumeResponse:
         """Let the device and its file system have the size of the volume."""
-        with node_errors.as_status(ErrorCode.INTERNAL):
+        with self._work_on(request.volume_id, ErrorCode.INTERNAL):
             entry, staging = self._get(request.volume_id, request.volume_path)
             _check_kind(request, staging)
             grown = self._agent.grow(entry.attachment_id or "", calls.current().remaining)
@@ -182,9 +183,18 @@ class Node:
             self._volumes.grow(request.volume_id, request.volume_path)
         return csi_pb2.NodeExpandVolumeResponse(capacity_bytes=grown.size_bytes)
 
+    @contextlib.contextmanager
+    def _work_on(self, volume_id: str, failure: ErrorCode) -> Iterator[None]:
+        """Work on a volume when earlier calls for it have ended; raises CallError.
+
+        :param failure: the status if the host has failed
+        """
+        _check_id(volume_id)
+        with self._locks.hold(volume_id), node_errors.as_status(failure):
+            yield
+
     def _get(self, volume_id: str, path: str) -> tuple[Entry, Staging]:
         """Return the journal entry of a volume at a path; raises CallError."""
-        _check_id(volume_id)
         entry = self._volumes.find(volume_id, path)
         if entry is None or entry.staging is None:
             raise CallError(

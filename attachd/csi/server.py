@@ -184,7 +184,7 @@ class _Handler:
         self._capacity = capacity
 
     def __call__(self, request: Message, context: grpc.ServicerContext) -> Message:
-        call = Call.start(context.time_remaining())
+        call = Call.start(context.time_remaining(), is_awaited=context.is_active)
         with calls.serving(call):
             try:
                 return self._answer(request)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The call of a container platform that a thread serves, and how calls fail."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 import contextlib
 import contextvars
 import dataclasses
@@ -26,6 +26,7 @@ class ErrorCode(enum.Enum):
 
     ABORTED = enum.auto()
     ALREADY_EXISTS = enum.auto()
+    CANCELLED = enum.auto()
     DEADLINE_EXCEEDED = enum.auto()
     FAILED_PRECONDITION = enum.auto()
     INTERNAL = enum.auto()
@@ -58,13 +59,20 @@ class Call:
 
     :ivar request_id: as oslo.context makes them; attachd logs it as the global request id
     :ivar deadline: in time.monotonic() seconds; the call has to be answered by then
+    :ivar is_awaited: returns whether the caller still waits for the answer
     """
 
     request_id: str
     deadline: float
+    is_awaited: Callable[[], bool] = lambda: True
 
     @classmethod
-    def start(cls, time_limit: float | None, longest: float = LONGEST) -> "Call":
+    def start(
+        cls,
+        time_limit: float | None,
+        longest: float = LONGEST,
+        is_awaited: Callable[[], bool] = lambda: True,
+    ) -> "Call":
         """Return a new call.
 
         :param time_limit: seconds that the caller waits; None: it has set no limit
@@ -73,12 +81,20 @@ class Call:
         seconds = longest
         if time_limit is not None:
             seconds = min(time_limit - min(_MARGIN, time_limit / 10), longest)
-        return cls(f"req-{uuid.uuid4()}", time.monotonic() + seconds)
+        return cls(f"req-{uuid.uuid4()}", time.monotonic() + seconds, is_awaited)
 
     @property
     def remaining(self) -> float:
         """Seconds until the deadline, not less than zero."""
         return max(self.deadline - time.monotonic(), 0.0)
+
+    def check_caller(self) -> None:
+        """Check that the caller still waits: it may have made the opposite call since.
+
+        :raises CallError: CANCELLED: it does not
+        """
+        if not self.is_awaited():
+            raise CallError(ErrorCode.CANCELLED, "The caller has ended the call.")
 
 
 _CURRENT: contextvars.ContextVar[Call | None] = contextvars.ContextVar("call", default=None)

@@ -27,7 +27,7 @@ class VolumeLocks:
     def hold(self, volume_id: str) -> Iterator[None]:
         """Work on a volume when earlier calls have ended.
 
-        :raises CallError: ABORTED: the caller does not wait so long
+        :raises CallError: ABORTED: the caller does not wait so long; CANCELLED: it has given up
         """
         with self._guard:
             entry = self._locks.setdefault(volume_id, _Lock())
@@ -36,6 +36,7 @@ class VolumeLocks:
             if not entry.lock.acquire(timeout=calls.current().remaining):
                 raise waiting.aborted(f"Another call works on volume {volume_id}")
             try:
+                calls.current().check_caller()
                 yield
             finally:
                 entry.lock.release()

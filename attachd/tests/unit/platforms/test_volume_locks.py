@@ -44,3 +44,13 @@ class LocksTest(unittest.TestCase):
             self.fail("it waits no longer than its caller")
         self.assertEqual("ABORTED", caught.exception.code.name)
         self.assertEqual({}, self.locks._locks)
+
+    def test_call_whose_caller_has_gone_does_not_start(self):
+        with (
+            calls.serving(Call.start(None, is_awaited=lambda: False)),
+            self.assertRaises(CallError) as caught,
+            self.locks.hold("v"),
+        ):
+            self.fail("the caller may have made the opposite call since")
+        self.assertEqual("CANCELLED", caught.exception.code.name)
+        self.assertEqual({}, self.locks._locks)

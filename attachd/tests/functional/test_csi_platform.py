@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lives of volumes on a platform whose calls are delayed, lost and repeated, and with kills.
+
+API, manager, tgtd, agents and drivers are real; the platform's calls are those of csi_platform.py.
+ATTACHD_TEST_LIVES=500 is a full run.
+"""
+
+from concurrent import futures
+import itertools
+import os
+from pathlib import Path
+import random
+import subprocess
+import threading
+
+import testtools
+
+from attachd.linux import mountinfo
+from attachd.tests import wait
+from attachd.tests.fixtures import agent_deployment, csi_proxy
+from attachd.tests.fixtures.csi_driver import CsiDriver
+from attachd.tests.fixtures.lifetime import temp_dir
+from attachd.tests.functional.csi_node_case import NOWHERE
+from attachd.tests.functional.csi_platform import Claim, Node, Platform
+from attachd.tests.selection import full_only
+
+LIVES = int(os.environ.get("ATTACHD_TEST_LIVES", "24"))
+AT_ONCE = 4
+FILE_SYSTEMS = ("ext4", "xfs", "")
+
+
+class PlatformCase(testtools.TestCase):
+    """Two nodes with drivers of their own, and two controllers, each behind a proxy."""
+
+    def setUp(self):
+        super().setUp()
+        self.seed = int.from_bytes(os.urandom(4))
+        self.addDetail("seed", testtools.content.text_content(f"{self.seed}"))
+        self.addOnException(self.show_errors)
+        self.deployment = agent_deployment.shared(self)
+        self.hosts = [agent_deployment.AgentHost(self.deployment, self) for _ in range(2)]
+        self.drivers = [CsiDriver(self, self.deployment.url) for _ in range(2)]
+        controllers = [self.start_proxy(driver) for driver in self.drivers]
+        self.nodes = [self.start_node(host) for host in self.hosts]
+        self.platform = Platform(controllers, self.seed)
+
+    def show_errors(self, _error):
+        self.addDetail("errors", testtools.content.text_content(f"{self.platform.errors}"))
+
+    def start_proxy(self, driver):
+        generator, guard = random.Random(self.seed), threading.Lock()
+
+        def next_fault():
+            with guard:
+                return csi_proxy.draw(generator)
+
+        return csi_proxy.CsiProxy(self, driver.socket, next_fault)
+
+    def start_node(self, host):
+        socket = host.top / "agent.sock"
+        host.set(f"local_socket = {socket}")
+        host.start()
+        folder = temp_dir(self)
+        self.addCleanup(unmount_below, folder)
+        driver = CsiDriver(self, NOWHERE, "--mode=node", f"--agent-socket={socket}")
+        self.drivers.append(driver)
+        return Node(host.name, self.start_proxy(driver), folder)
+
+    def live(self, number):
+        """Have pods use a volume on one node, and then on the other, until it is deleted."""
+        claim = Claim(FILE_SYSTEMS[number % len(FILE_SYSTEMS)])
+        generator = random.Random(self.seed + number)
+        first, second = generator.sample(self.nodes, 2)
+        text = f"{self.seed} {number}"
+        self.platform.provision(claim)
+        self.use_first(claim, first, text, generator)
+        context = self.platform.attach(claim, second)
+        path = self.platform.start_pod(claim, second, context)
+        self.assertEqual(text, (path / "file").read_text())
+        self.platform.end_pods(claim, second)
+        self.platform.detach(claim, second)
+        self.platform.delete(claim)
+
+    def use_first(self, claim, node, text, generator):
+        context = self.platform.attach(claim, node)
+        if generator.random() < 0.2:
+            self.platform.give_up_start(claim, node, context)
+        pods = generator.choice((1, 2))
+        for pod in range(pods):
+            path = self.platform.start_pod(claim, node, context, pod)
+        write(path / "file", text)
+        # The kernel lets ext4 grow with CAP_SYS_RESOURCE only, which some machines lack.
+        if claim.fs_type == "xfs" and generator.random() < 0.5:
+            self.platform.grow(claim, node, 2)
+            self.assertGreater(os.statvfs(path).f_blocks * os.statvfs(path).f_frsize, 1.5 * 2**30)
+        self.assertEqual(text, Path(claim.target(node, 0), "file").read_text())
+        self.platform.end_pods(claim, node, pods)
+        self.platform.detach(claim, node)
+
+    def run_lives(self, count):
+        """Let so many volumes live, some at the same time, and check that nothing is left."""
+        with futures.ThreadPoolExecutor(AT_ONCE) as pool:
+            lives = [pool.submit(self.live, number) for number in range(count)]
+            for number, life in enumerate(lives):
+                try:
+                    life.result()
+                except Exception:
+                    pool.shutdown(cancel_futures=True)
+                    self.addDetail("life", testtools.content.text_content(f"{number}"))
+                    raise
+        self.assert_nothing_is_left()
+
+    def assert_nothing_is_left(self):
+        for host, node in zip(self.hosts, self.nodes, strict=True):
+            path = f"/attachments?agent={host.name}"
+            wait.wait_until(
+                lambda path=path: not self.deployment.request("GET", path).json()["attachments"]
+            )
+            wait.wait_until(lambda host=host: not host.entries(), host.entries)
+            self.assertEqual(([], []), (host.loops(), host.daemons()))
+            self.assertEqual([], mounts_below(node.folder))
+        volumes = self.deployment.request("GET", "/volumes").json()["volumes"]
+        left = [volume["name"] for volume in volumes if volume["name"].startswith("pvc-")]
+        self.assertEqual([], left)
+        self.assertEqual([], [t.name for t in self.deployment.tgtd.targets()])
+
+
+def write(path, text):
+    with path.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def mounts_below(folder):
+    mounts = [mount.mountpoint for mount in mountinfo.list_mounts()]
+    return [path for path in mounts if path.startswith(f"{folder}/")]
+
+
+def unmount_below(folder):
+    for path in reversed(mounts_below(folder)):
+        subprocess.run(["umount", "--lazy", path], check=False)
+
+
+@full_only("containers")
+class PlatformTest(PlatformCase):
+    def test_lives_with_lost_and_repeated_calls_leave_nothing(self):
+        self.run_lives(LIVES)
+        codes = {code for _name, code in self.platform.errors}
+        self.assertIn("UNAVAILABLE", codes)
+
+    def test_lives_with_kills_of_all_processes_leave_nothing(self):
+        is_over = threading.Event()
+        killer = threading.Thread(target=self.kill_until, args=(is_over,))
+        killer.start()
+        try:
+            self.run_lives(LIVES)
+        finally:
+            is_over.set()
+            killer.join()
+
+    def kill_until(self, is_over):
+        """Kill one process after the other, and start it again."""
+        generator = random.Random(self.seed)
+        kinds = (self.restart_driver, self.restart_agent, self.restart_manager)
+        for kill in itertools.cycle(kinds):
+            if is_over.wait(generator.uniform(1, 4)):
+                return
+            kill(generator)
+
+    def restart_driver(self, generator):
+        driver = generator.choice(self.drivers)
+        driver.kill()
+        driver.start()
+
+    def restart_agent(self, generator):
+        host = generator.choice(self.hosts)
+        host.agents[-1].kill()
+        host.start()
+
+    def restart_manager(self, _generator):
+        self.deployment.manager.kill()
+        self.deployment.manager = self.deployment.start_manager()
