@@ -59,7 +59,12 @@ def run(*command: str) -> str:
 
 
 class UnitsTest(unittest.TestCase):
-    EXPOSURE = (("attachd-api", 20), ("attachd-manager", 20), ("attachd-tgtd", 35))
+    EXPOSURE = (
+        ("attachd-api", 20),
+        ("attachd-csi-controller", 20),
+        ("attachd-manager", 20),
+        ("attachd-tgtd", 35),
+    )
     """The exposure level of a unit by systemd, in tenths; 100 is the maximum."""
 
     def test_systemd_units_restrict_privileges(self):
