@@ -1,0 +1,441 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of the files in etc/ for Kubernetes, and of the image that they use.
+
+Nothing is applied here: that takes a cluster.  Manifests are checked against the schemas of
+Kubernetes, and what they name against what exists: in each other, in the driver, in the image.
+"""
+
+from collections.abc import Iterator
+import itertools
+from pathlib import Path, PurePosixPath
+import re
+import subprocess
+from typing import Any
+import unittest
+
+import kubernetes_validate
+import yaml
+
+from attachd.agent.connectors import brick
+from attachd.agent.mount import mount_rules, mounts
+from attachd.cli.clouds import Cloud
+from attachd.conf import GROUPS
+from attachd.csi import command, controller, csi_pb2, identity, node, node_staging
+from attachd.csi.new_volume import PARAMETERS
+from attachd.platforms.calls import LONGEST
+from attachd.tests.fixtures import requirements
+from attachd.tests.fixtures.processes import ROOT
+
+ETC = ROOT / "etc"
+KUBERNETES = ETC / "kubernetes"
+CONTAINERFILE = ETC / "container/host.Containerfile"
+IMAGE = "attachd-host"
+UPSTREAM = "registry.k8s.io/sig-storage/"
+KUBELET = "/var/lib/kubelet"
+
+_VERSIONS = ("1.34", "1.36")
+"""Of Kubernetes: the oldest one that is supported, and the one that the driver was tried with."""
+
+Manifest = dict[str, Any]
+
+
+def read_manifests(*folders: Path) -> list[Manifest]:
+    """Return the documents of all manifests in folders, but those of kustomize."""
+    files = sorted(itertools.chain.from_iterable(folder.glob("*.yaml") for folder in folders))
+    return [
+        document
+        for file in files
+        if file.name != "kustomization.yaml"
+        for document in yaml.safe_load_all(file.read_text(encoding="utf-8"))
+    ]
+
+
+def parse_driver(words: list[str]) -> Any:
+    """Return the options of attachd-csi, as it parses them itself."""
+    return command._parse(words, Cloud())
+
+
+class KubernetesCase(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        super().setUp()
+        self.base = read_manifests(KUBERNETES)
+        self.examples = read_manifests(KUBERNETES / "examples")
+
+    def get(self, kind: str, name: str) -> Manifest:
+        """Return one manifest."""
+        (found,) = (
+            item
+            for item in self.base + self.examples
+            if item["kind"] == kind and item["metadata"]["name"] == name
+        )
+        return found
+
+    def list_pods(self) -> list[Manifest]:
+        """Return the descriptions of the pods of the driver."""
+        return [
+            item["spec"]["template"]["spec"]
+            for item in self.base
+            if item["kind"] in {"DaemonSet", "Deployment"}
+        ]
+
+    def container(self, kind: str, workload: str, name: str) -> Manifest:
+        """Return a container of a workload."""
+        pod = self.get(kind, workload)["spec"]["template"]["spec"]
+        (found,) = (item for item in list_containers(pod) if item["name"] == name)
+        return found
+
+
+def list_containers(pod: Manifest) -> list[Manifest]:
+    """Return the containers of a pod, those of its start first."""
+    return [*pod.get("initContainers", ()), *pod["containers"]]
+
+
+class SchemaTest(KubernetesCase):
+    def test_manifests_keep_the_schemas_of_kubernetes(self):
+        for item in self.base + self.examples:
+            for version in _VERSIONS:
+                with self.subTest(item["kind"], name=item["metadata"]["name"], version=version):
+                    used = kubernetes_validate.validate(item, version, strict=True)
+                    self.assertEqual(version, used)
+
+    def test_unknown_field_is_detected(self):
+        item = self.get("CSIDriver", identity.DRIVER)
+        item["spec"]["attachRequred"] = True
+        with self.assertRaises(kubernetes_validate.ValidationError):
+            kubernetes_validate.validate(item, _VERSIONS[0], strict=True)
+
+    def test_kustomization_lists_each_manifest_and_the_image(self):
+        file = KUBERNETES / "kustomization.yaml"
+        kustomization = yaml.safe_load(file.read_text(encoding="utf-8"))
+        names = {path.name for path in KUBERNETES.glob("*.yaml")} - {file.name}
+        self.assertEqual(names, set(kustomization["resources"]))
+        self.assertEqual([IMAGE], [image["name"] for image in kustomization["images"]])
+        namespaces = {
+            item["metadata"].get("namespace", kustomization["namespace"]) for item in self.base
+        }
+        self.assertEqual({kustomization["namespace"]}, namespaces)
+        self.get("Namespace", kustomization["namespace"])
+
+
+class DriverTest(KubernetesCase):
+    """The CSIDriver object and the storage classes are as the driver is."""
+
+    def test_driver_object_equals_capabilities(self):
+        spec = self.get("CSIDriver", identity.DRIVER)["spec"]
+        rpc = csi_pb2.ControllerServiceCapability.RPC
+        self.assertEqual(
+            rpc.PUBLISH_UNPUBLISH_VOLUME in controller.CAPABILITIES, spec["attachRequired"]
+        )
+        of_node = csi_pb2.NodeServiceCapability.RPC
+        gives_group = of_node.VOLUME_MOUNT_GROUP in node.CAPABILITIES
+        self.assertEqual("File" if gives_group else "None", spec["fsGroupPolicy"])
+        self.assertEqual(["Persistent"], spec["volumeLifecycleModes"])
+        self.assertFalse(spec["podInfoOnMount"] or spec["requiresRepublish"])
+        enabled = "--enable-capacity" in self.container(
+            "Deployment", "attachd-csi-controller", "csi-provisioner"
+        )["args"]  # fmt: skip
+        self.assertEqual(enabled, spec["storageCapacity"])
+
+    def test_driver_object_lets_no_context_be_mounted(self):
+        flags = {"mount": {"mount_flags": ['context="system_u:object_r:t:s0:c1,c2"']}}
+        capability = csi_pb2.VolumeCapability(access_mode={"mode": 7}, **flags)
+        with self.assertRaisesRegex(Exception, "cannot be an option"):
+            node_staging.read(capability, {}, "/staging")
+        self.assertFalse(self.get("CSIDriver", identity.DRIVER)["spec"]["seLinuxMount"])
+
+    def test_storage_classes_have_parameters_of_the_driver(self):
+        classes = [item for item in self.examples if item["kind"] == "StorageClass"]
+        self.assertEqual(6, len(classes))
+        for item in classes:
+            with self.subTest(item["metadata"]["name"]):
+                self.assertEqual(identity.DRIVER, item["provisioner"])
+                parameters = item["parameters"]
+                fs_type = parameters.pop("csi.storage.k8s.io/fstype", "ext4")
+                self.assertIn(fs_type, mount_rules.FILESYSTEMS)
+                self.assertLessEqual(set(parameters), set(PARAMETERS))
+                mount_rules.MountRules(options=",".join(item.get("mountOptions", ())))
+
+    def test_claims_and_volumes_name_existing_classes(self):
+        classes = {
+            item["metadata"]["name"] for item in self.examples if item["kind"] == "StorageClass"
+        }
+        used = [item.get("spec", {}).get("storageClassName") for item in self.examples]
+        self.assertLessEqual({name for name in used if name}, classes)
+        volume = self.get("PersistentVolume", "existing")["spec"]
+        self.assertEqual(identity.DRIVER, volume["csi"]["driver"])
+        claim = self.get("PersistentVolumeClaim", volume["claimRef"]["name"])
+        self.assertEqual("existing", claim["spec"]["volumeName"])
+
+
+class ReferencesTest(KubernetesCase):
+    def test_pods_name_existing_accounts_volumes_and_secrets(self):
+        accounts = {i["metadata"]["name"] for i in self.base if i["kind"] == "ServiceAccount"}
+        secrets = {i["metadata"]["name"] for i in self.examples if i["kind"] == "Secret"}
+        pods = self.list_pods()
+        self.assertEqual(2, len(pods))
+        self.assertEqual(accounts, {pod["serviceAccountName"] for pod in pods})
+        for pod in pods:
+            mounted = {
+                mount["name"] for item in list_containers(pod) for mount in item["volumeMounts"]
+            }
+            self.assertEqual({volume["name"] for volume in pod["volumes"]}, mounted)
+            for volume in pod["volumes"]:
+                self.assertEqual(1, len(volume.keys() - {"name"}))
+                if "secret" in volume:
+                    self.assertIn(volume["secret"]["secretName"], secrets)
+
+    def test_roles_and_accounts_of_bindings_exist(self):
+        for kind in ("ClusterRole", "Role"):
+            (binding,) = (item for item in self.base if item["kind"] == f"{kind}Binding")
+            self.assertEqual(kind, binding["roleRef"]["kind"])
+            role = self.get(kind, binding["roleRef"]["name"])
+            (subject,) = binding["subjects"]
+            account = self.get("ServiceAccount", subject["name"])
+            self.assertEqual(account["metadata"]["namespace"], subject["namespace"])
+            self.assertEqual(
+                role["metadata"].get("namespace"), binding["metadata"].get("namespace")
+            )
+
+    def test_sidecars_have_the_rights_of_their_own_manifests(self):
+        granted = {
+            (group, resource, verb)
+            for kind in ("ClusterRole", "Role")
+            for rule in self.get(kind, "attachd-csi-controller")["rules"]
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+        }
+        text = Path(__file__).with_name("csi_sidecar_rights.yaml").read_text(encoding="utf-8")
+        needed = {
+            (group, resource, verb)
+            for groups in yaml.safe_load(text).values()
+            for group, resources in groups.items()
+            for resource, verbs in resources.items()
+            for verb in verbs.split()
+        }
+        self.assertEqual(needed, granted)
+
+    def test_secrets_have_placeholders_only(self):
+        for item in self.base:
+            self.assertNotEqual("Secret", item["kind"])
+        values = yaml.safe_load(
+            self.get("Secret", "attachd-csi-cloud")["stringData"]["clouds.yaml"]
+        )
+        secret = values["clouds"]["attachd"]["auth"]["application_credential_secret"]
+        self.assertEqual("REPLACE_SECRET", secret)
+
+    def test_probes_ask_ports_that_are_served(self):
+        for pod in self.list_pods():
+            served = {
+                argument.rpartition(":")[2]
+                for item in pod["containers"]
+                for argument in item.get("args", ())
+                if argument.startswith("--http-endpoint=")
+            }
+            for item in pod["containers"]:
+                named = {port["name"]: port["containerPort"] for port in item.get("ports", ())}
+                for probe in ("livenessProbe", "readinessProbe"):
+                    if probe in item:
+                        port = item[probe]["httpGet"]["port"]
+                        self.assertIn(f"{named.get(port, port)}", served, item["name"])
+
+    def test_images_are_upstream_versions_or_our_own(self):
+        for pod in self.list_pods():
+            for item in list_containers(pod):
+                name, _colon, tag = item["image"].partition(":")
+                if name != IMAGE:
+                    self.assertTrue(name.startswith(UPSTREAM), name)
+                    self.assertRegex(tag, r"^v\d+\.\d+\.\d+$")
+
+
+class ControllerTest(KubernetesCase):
+    def setUp(self):
+        super().setUp()
+        self.pod = self.get("Deployment", "attachd-csi-controller")["spec"]["template"]["spec"]
+        self.driver = self.container("Deployment", "attachd-csi-controller", "attachd-csi")
+
+    def test_driver_parses_its_options(self):
+        self.assertEqual([command.NAME], self.driver["command"])
+        options = parse_driver(self.driver["args"])
+        self.assertEqual(command.Mode.CONTROLLER, options.mode)
+        check_socket(self, self.pod, options.endpoint)
+
+    def test_driver_finds_the_cloud_of_the_secret(self):
+        variables = {item["name"]: item["value"] for item in self.driver["env"]}
+        path = PurePosixPath(variables["OS_CLIENT_CONFIG_FILE"])
+        (mount,) = (i for i in self.driver["volumeMounts"] if i["mountPath"] == f"{path.parent}")
+        (volume,) = (i for i in self.pod["volumes"] if i["name"] == mount["name"])
+        secret = self.get("Secret", volume["secret"]["secretName"])["stringData"]
+        clouds = yaml.safe_load(secret[path.name])["clouds"]
+        self.assertEqual({variables["OS_CLOUD"]}, set(clouds))
+
+    def test_sidecars_wait_longer_than_a_call_takes(self):
+        names = {"csi-provisioner", "csi-attacher", "csi-resizer"}
+        for item in self.pod["containers"]:
+            if item["name"] in names:
+                names.remove(item["name"])
+                options = dict(word.partition("=")[::2] for word in item["args"])
+                self.assertGreater(seconds(options["--timeout"]), LONGEST)
+                self.assertLessEqual(seconds(options["--retry-interval-max"]), LONGEST)
+                self.assertIn("--leader-election", options)
+        self.assertEqual(set(), names)
+
+    def test_containers_have_one_account_and_no_privilege(self):
+        account = self.pod["securityContext"]
+        self.assertTrue(account["runAsNonRoot"])
+        self.assertEqual(0o600, parse_driver(self.driver["args"]).socket_mode)
+        for item in list_containers(self.pod):
+            context = item["securityContext"]
+            self.assertNotIn("runAsUser", context)
+            self.assertFalse(context["allowPrivilegeEscalation"])
+            self.assertEqual(["ALL"], context["capabilities"]["drop"])
+
+
+def seconds(text: str) -> int:
+    """Return the seconds of a duration such as 65s."""
+    number, unit = text[:-1], text[-1]
+    return int(number) * {"s": 1, "m": 60}[unit]
+
+
+def check_socket(test: unittest.TestCase, pod: Manifest, path: Path) -> None:
+    """Check that the containers of a pod find the socket of the driver at its path."""
+    for item in pod["containers"]:
+        words = [word for word in item["args"] if word.startswith("--csi-address=")]
+        if words:
+            test.assertEqual([f"--csi-address={path}"], words)
+        test.assertIn(f"{path.parent}", [mount["mountPath"] for mount in item["volumeMounts"]])
+
+
+class NodeTest(KubernetesCase):
+    def setUp(self):
+        super().setUp()
+        self.pod = self.get("DaemonSet", "attachd-csi-node")["spec"]["template"]["spec"]
+        self.driver, self.agent = (
+            self.container("DaemonSet", "attachd-csi-node", name)
+            for name in ("attachd-csi", "attachd-agent")
+        )
+
+    def path_of(self, container: Manifest, path: str) -> tuple[str, str | None]:
+        """Return the path on the host of a path in a container, and how mounts propagate."""
+        mounted = sorted(container["volumeMounts"], key=lambda item: len(item["mountPath"]))
+        for item in reversed(mounted):
+            if PurePosixPath(path).is_relative_to(item["mountPath"]):
+                (volume,) = (i for i in self.pod["volumes"] if i["name"] == item["name"])
+                inner = PurePosixPath(path).relative_to(item["mountPath"])
+                host = f"{PurePosixPath(volume['hostPath']['path']) / inner}"
+                return host, item.get("mountPropagation")
+        raise AssertionError(f"{path} is not of the host")
+
+    def test_driver_parses_its_options(self):
+        options = parse_driver(self.driver["args"])
+        self.assertEqual(command.Mode.NODE, options.mode)
+        self.assertEqual(0o600, options.socket_mode)
+        check_socket(self, self.pod, options.endpoint)
+
+    def test_kubelet_finds_the_socket(self):
+        registrar = self.container("DaemonSet", "attachd-csi-node", "node-driver-registrar")
+        words = dict(word.partition("=")[::2] for word in registrar["args"])
+        socket = f"{parse_driver(self.driver['args']).endpoint}"
+        expected = words["--kubelet-registration-path"]
+        self.assertEqual(expected, self.path_of(self.driver, socket)[0])
+        self.assertEqual(expected, f"{KUBELET}/plugins/{identity.DRIVER}/csi.sock")
+        self.assertEqual(
+            f"{KUBELET}/plugins_registry/x", self.path_of(registrar, "/registration/x")[0]
+        )
+
+    def test_agent_has_options_that_exist(self):
+        options = {
+            f"OS_{group.GROUP}__{option.name}".upper() for group in GROUPS
+            for option in group.OPTIONS
+        }  # fmt: skip
+        variables = {item["name"] for item in self.agent["env"]}
+        self.assertEqual(set(), variables - options)
+
+    def test_agent_and_driver_have_the_same_socket_and_journal(self):
+        (socket,) = (i for i in self.agent["env"] if i["name"] == "OS_AGENT__LOCAL_SOCKET")
+        self.assertEqual(Path(socket["value"]), parse_driver(self.driver["args"]).agent_socket)
+        (state,) = (
+            option.default
+            for group in GROUPS
+            for option in group.OPTIONS
+            if (group.GROUP, option.name) == ("agent", "state_path")
+        )
+        for path in (socket["value"], state, "/dev/sda"):
+            self.assertEqual(path, self.path_of(self.agent, path)[0])
+            self.assertEqual(path, self.path_of(self.driver, path)[0])
+        for probe in ("startupProbe", "livenessProbe"):
+            self.assertIn(socket["value"], self.agent[probe]["exec"]["command"][-1])
+
+    def test_mounts_reach_containers_at_the_same_path(self):
+        target = f"{KUBELET}/pods/1/volumes/x/mount"
+        self.assertEqual((target, "Bidirectional"), self.path_of(self.driver, target))
+        self.assertEqual((target, "HostToContainer"), self.path_of(self.agent, target))
+
+    def test_agent_and_driver_work_on_the_host(self):
+        self.assertTrue(self.pod["hostNetwork"])
+        self.assertTrue(self.pod["hostPID"])
+        for item in (self.agent, self.driver):
+            self.assertEqual(
+                {"privileged": True, "runAsUser": 0}, item["securityContext"], item["name"]
+            )
+        self.assertFalse(self.pod["automountServiceAccountToken"])
+        self.assertEqual([{"operator": "Exists"}], self.pod["tolerations"])
+
+
+class ImageTest(unittest.TestCase):
+    """No image is built here: that takes a registry."""
+
+    def setUp(self):
+        super().setUp()
+        self.text = CONTAINERFILE.read_text(encoding="utf-8").replace("\\\n", " ")
+        (line,) = re.findall(r"apt-get install --no-install-recommends -y ([\w -]+?) +&&",
+                             self.text)  # fmt: skip
+        self.packages = set(line.split())
+
+    def test_image_has_the_packages_of_bindep(self):
+        lines = (ROOT / "bindep.txt").read_text(encoding="utf-8").splitlines()
+        listed = {
+            line.split()[0] for line in lines if re.search(r"\[.*\bhost\b.*platform:dpkg\]", line)
+        }
+        self.assertEqual(listed, self.packages)
+
+    def test_image_has_what_agent_and_driver_run(self):
+        needed = {"util-linux", "mount", "libseccomp2", "kmod"}
+        for tools, _folder, _name in brick._REQUIREMENTS.values():
+            needed |= set(tools.values())
+        for fs_type in mount_rules.FILESYSTEMS:
+            needed.add(mounts.PACKAGES[f"mkfs.{fs_type}"])
+        self.assertEqual(set(), needed - self.packages)
+
+    def test_packages_of_image_are_those_of_debian(self):
+        cache = requirements.require_package_lists(self)
+        done = subprocess.run(
+            [cache, "show", "--no-all-versions", *sorted(self.packages)],
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        self.assertEqual("", done.stderr)
+        found = set(re.findall(r"^Package: (.*)$", done.stdout, re.MULTILINE))
+        self.assertEqual(self.packages, found)
+
+    def test_image_installs_commands_of_manifests(self):
+        (extras,) = re.findall(r"pip install .* '\./attachd\[([\w,]+)\]'", self.text)
+        self.assertEqual({"csi", "host"}, set(extras.split(",")))
+        scripts = (ROOT / "setup.cfg").read_text(encoding="utf-8")
+        used = {words[0] for words in list_commands()} | {"attachd-csi"}
+        for name in used:
+            self.assertRegex(scripts, rf"(?m)^    {name} = attachd\.")
+        for file in re.findall(r"^COPY (?!--from)(\S+)", self.text, re.MULTILINE):
+            self.assertTrue((ROOT / file).exists(), file)
+
+
+def list_commands() -> Iterator[list[str]]:
+    """Yield the commands of the containers of our image."""
+    for item in read_manifests(KUBERNETES):
+        pod = item.get("spec", {}).get("template", {}).get("spec")
+        for container in list_containers(pod) if pod else ():
+            if container["image"] == IMAGE:
+                yield container["command"]
