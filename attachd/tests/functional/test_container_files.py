@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the files in etc/ for Kubernetes, and of the image that they use.
+"""Tests of the files in etc/ for Kubernetes and Nomad, and of the image that both use.
 
 Nothing is applied here: that takes a cluster.  Manifests are checked against the schemas of
 Kubernetes, and what they name against what exists: in each other, in the driver, in the image.
@@ -13,6 +13,7 @@ import subprocess
 from typing import Any
 import unittest
 
+import hcl2
 import kubernetes_validate
 import yaml
 
@@ -382,6 +383,68 @@ class NodeTest(KubernetesCase):
             )
         self.assertFalse(self.pod["automountServiceAccountToken"])
         self.assertEqual([{"operator": "Exists"}], self.pod["tolerations"])
+
+
+def unquote(value: Any) -> Any:
+    """Return what hcl2 has read, without the quotes of strings and its marks."""
+    if isinstance(value, dict):
+        return {
+            unquote(key): unquote(item) for key, item in value.items() if not key.startswith("__")
+        }
+    if isinstance(value, list):
+        return [unquote(item) for item in value]
+    if isinstance(value, str) and value.startswith('"'):
+        return value[1:-1].replace('\\"', '"')
+    return value
+
+
+class NomadTest(unittest.TestCase):
+    def read(self, name: str) -> dict[str, Any]:
+        with (ETC / "nomad" / name).open(encoding="utf-8") as file:
+            return dict(unquote(hcl2.load(file)))
+
+    def task(self, name: str) -> dict[str, Any]:
+        (job,) = self.read(f"{name}.nomad.hcl")["job"]
+        (group,) = job[name]["group"]
+        ((task,),) = (item["task"] for item in group.values())
+        return dict(task["attachd-csi"])
+
+    def test_files_of_nomad_can_be_parsed(self):
+        files = sorted((ETC / "nomad").iterdir())
+        self.assertEqual(4, len(files))
+        for file in files:
+            self.assertTrue(self.read(file.name), file.name)
+
+    def test_plugins_parse_their_options(self):
+        for mode in (command.Mode.CONTROLLER, command.Mode.NODE):
+            with self.subTest(mode):
+                task = self.task(f"attachd-csi-{mode}")
+                (plugin,), (config,) = task["csi_plugin"], task["config"]
+                self.assertEqual(("attachd", mode), (plugin["id"], plugin["type"]))
+                self.assertEqual(command.NAME, config["command"])
+                options = parse_driver(config["args"])
+                self.assertEqual(mode, options.mode)
+                self.assertEqual(f"{options.endpoint}", f"{plugin['mount_dir']}/csi.sock")
+
+    def test_node_has_the_agent_and_its_state_at_the_same_paths(self):
+        task = self.task("attachd-csi-node")
+        (config,), (plugin,) = task["config"], task["csi_plugin"]
+        self.assertTrue(config["privileged"])
+        self.assertEqual(("host", "host"), (config["pid_mode"], config["network_mode"]))
+        paths = {mount["source"] for mount in config["mount"]}
+        self.assertEqual(paths, {mount["target"] for mount in config["mount"]})
+        socket = parse_driver(config["args"]).agent_socket
+        self.assertLessEqual({f"{socket.parent}", "/var/lib/attachd", "/dev"}, paths)
+        self.assertEqual(
+            "${var.data_dir}/client/csi/node/attachd", plugin["stage_publish_base_dir"]
+        )
+
+    def test_volume_and_job_use_the_plugin(self):
+        volume, (job,) = self.read("volume.hcl"), self.read("job.nomad.hcl")["job"]
+        self.assertEqual("attachd", volume["plugin_id"])
+        self.assertLessEqual(set(volume["parameters"][0]), set(PARAMETERS))
+        (used,) = job["writer"]["group"][0]["writer"]["volume"]
+        self.assertEqual(volume["id"], used["data"]["source"])
 
 
 class ImageTest(unittest.TestCase):
