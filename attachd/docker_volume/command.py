@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command attachd-docker-volume: reads its options, and serves until a signal."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+import sys
+import threading
+from typing import Final
+
+from openstack import exceptions
+
+from attachd import exception, service
+from attachd.cli.clouds import Cloud
+from attachd.docker_volume.mounting import Mounter, Settings
+from attachd.docker_volume.named_volumes import NamedVolumes
+from attachd.docker_volume.plugin import Plugin
+from attachd.docker_volume.reconciliation import Reconciler
+from attachd.docker_volume.server import Server
+from attachd.linux import unix_sockets
+from attachd.node.agent_client import AgentClient
+from attachd.platforms import daemon
+from attachd.platforms.api import Api
+from attachd.platforms.publication import Fence, Publisher
+from attachd.platforms.storage import Storage
+
+NAME: Final = "attachd-docker-volume"
+SOCKET: Final = Path("/run/attachd/docker.sock")
+FOLDER: Final = Path("/var/lib/attachd/docker")
+_BACKLOG: Final = 128
+
+
+def main(words: Sequence[str]) -> int:
+    """Serve until SIGTERM or SIGINT.
+
+    :param words: the command line without the program's name
+    :returns: the exit code: 0 after a signal, 1 if it cannot serve, 2 wrong command line
+    """
+    cloud = Cloud()
+    try:
+        options = _parse(words, cloud)
+        daemon.log_to_stderr(options)
+        cloud.options = options
+        storage = Storage(Api(cloud.sdk_connection))
+        named = NamedVolumes(storage, options.default_size)
+        mounter = Mounter(
+            named,
+            Publisher(storage, Fence.NEVER),
+            AgentClient(options.agent_socket),
+            Settings(options.directory, options.assume_empty),
+        )
+        passed = unix_sockets.get_passed()
+        listener = passed or unix_sockets.listen(options.socket, _BACKLOG, "--socket")
+    except (exceptions.SDKException, exception.HostError) as error:
+        sys.stderr.write(f"{NAME}: {error}\n")
+        return 1
+    ended = daemon.end_on_signal()
+    reconciler = Reconciler(storage, mounter, options.idle_time)
+    threading.Thread(target=reconciler.run, args=(ended,), daemon=True).start()
+    server = Server(listener, Plugin(named, mounter), options.workers)
+    server.start()
+    daemon.wait_for(ended)
+    server.stop()
+    if passed is None:
+        options.socket.unlink(missing_ok=True)
+    cloud.close()
+    return 0
+
+
+def _parse(words: Sequence[str], cloud: Cloud) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        NAME,
+        description="Serve volumes to Docker and Podman on a unix socket.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"{NAME} {service.version()}")
+    parser.add_argument(
+        "--socket",
+        type=Path,
+        default=SOCKET,
+        metavar="PATH",
+        help="the socket, unless systemd passes one (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--directory",
+        type=_absolute,
+        default=FOLDER,
+        metavar="PATH",
+        help="where volumes are mounted, each in a directory with its name (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--default-size",
+        type=daemon.positive,
+        default=10,
+        metavar="GIB",
+        help="size in GiB of volumes that are created without one (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--idle-time",
+        type=daemon.positive,
+        default=60,
+        metavar="SECONDS",
+        help="seconds without a use until a volume is detached whose engine was killed (default: "
+        "%(default)s)",
+    )
+    daemon.add_node_options(parser)
+    daemon.add_server_options(parser)
+    cloud.add_options(parser, words)
+    return parser.parse_args(list(words))
+
+
+def _absolute(text: str) -> Path:
+    path = Path(text)
+    if not path.is_absolute() or ".." in path.parts:
+        raise argparse.ArgumentTypeError(f"not an absolute path: {text}")
+    return path

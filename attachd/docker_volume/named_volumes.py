@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The volumes that Docker has, by name: found, created, adopted and removed.
+
+Docker has the volumes whose metadata have its name for them, on all hosts of a project.  Others
+are not shown to it, so that no command of Docker removes them; a volume that exists already is
+adopted by its name or its id.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from attachd.docker_volume.new_volume import (
+    ADOPTED_KEY,
+    KNOWN,
+    NAME_KEY,
+    PREFIX,
+    NewVolume,
+    Options,
+)
+from attachd.platforms import deletion
+from attachd.platforms.calls import CallError, ErrorCode
+from attachd.platforms.creation import VolumeCreator
+from attachd.platforms.storage import Storage, StoredVolume
+from attachd.platforms.waiting import BEING_DELETED
+
+_ADOPTABLE: Final = frozenset({"available", "in-use", "reserved", "attaching", "detaching"})
+
+
+class NamedVolumes:
+    """The volumes that Docker has.
+
+    Its methods raise CallError, also as the API refuses a request.
+
+    :param default_gib: the size of a volume in GiB that is created without this option
+    """
+
+    def __init__(self, storage: Storage, default_gib: int) -> None:
+        self._storage = storage
+        self._creator = VolumeCreator(storage)
+        self._default_gib = default_gib
+
+    def list_all(self) -> list[StoredVolume]:
+        """Return all volumes that Docker has."""
+        return [volume for volume in self._storage.find_volumes(KNOWN) if _is_there(volume)]
+
+    def find(self, name: str) -> StoredVolume | None:
+        """Return the volume of a name; None: Docker has none.
+
+        :raises CallError: FAILED_PRECONDITION: several have it
+        """
+        found = list(filter(_is_there, self._storage.find_volumes({NAME_KEY: name})))
+        if len(found) > 1:
+            ids = ", ".join(volume.id for volume in found)
+            raise CallError(
+                ErrorCode.FAILED_PRECONDITION,
+                f"{len(found)} volumes have the metadata {NAME_KEY}={name}: {ids}. Delete this "
+                "key of all but one.",
+            )
+        return found[0] if found else None
+
+    def get(self, name: str) -> StoredVolume:
+        """Return the volume of a name.
+
+        :raises CallError: NOT_FOUND: Docker has none; FAILED_PRECONDITION: several have it
+        """
+        volume = self.find(name)
+        if volume is None:
+            raise CallError(ErrorCode.NOT_FOUND, f"There is no volume {name}.")
+        return volume
+
+    def create(self, name: str, given: Mapping[str, str]) -> StoredVolume:
+        """Create a volume, or adopt the one that has the name or the id.
+
+        :param given: options of Docker
+        :raises CallError: INVALID_ARGUMENT: an option is wrong; ALREADY_EXISTS: there is one that
+            differs; FAILED_PRECONDITION: several have the name
+        """
+        new = NewVolume(name, Options.from_request(given), self._default_gib)
+        if self.find(name) is None and (existing := self._find_existing(name)) is not None:
+            return self._adopt(existing, new)
+        return self._creator.create(new)
+
+    def _find_existing(self, name: str) -> StoredVolume | None:
+        found = list(filter(_is_there, self._storage.find_named(name)))
+        if len(found) > 1:
+            ids = ", ".join(volume.id for volume in found)
+            raise CallError(
+                ErrorCode.FAILED_PRECONDITION,
+                f"{len(found)} volumes have the name {name}: {ids}. Create the volume with one of "
+                "these ids as its name.",
+            )
+        return found[0] if found else None
+
+    def _adopt(self, volume: StoredVolume, new: NewVolume) -> StoredVolume:
+        """Let Docker have a volume that was created otherwise."""
+        former = volume.metadata.get(NAME_KEY)
+        if former is not None and former != new.name:
+            difference = f"Docker has it as {former}"
+        elif volume.status not in _ADOPTABLE:
+            difference = f"its status is {volume.status}"
+        else:
+            difference = new.find_difference(volume)
+        if difference:
+            raise CallError(
+                ErrorCode.ALREADY_EXISTS,
+                f"Volume {new.name} exists as {volume.id}, and {difference}.",
+            )
+        self._storage.add_metadata(volume.id, {**new.metadata, ADOPTED_KEY: "true"})
+        return self.get(new.name)
+
+    def remove(self, volume: StoredVolume) -> None:
+        """Delete a volume that Docker has created, or forget one that was adopted.
+
+        :raises CallError: FAILED_PRECONDITION: it is attached; the message names the hosts
+        """
+        holders = self._storage.attachments(volume.id)
+        if hosts := sorted({item.host or f"attachment {item.id}" for item in holders}):
+            raise CallError(
+                ErrorCode.FAILED_PRECONDITION,
+                f"Volume {name_of(volume)} ({volume.id}) is attached to "
+                f"{', '.join(hosts)}, and is not removed. Stop the containers that use it there.",
+            )
+        if not is_adopted(volume):
+            deletion.delete(self._storage, volume.id)
+            return
+        # The name is last: until then a repeated call finds the volume.
+        keys = [key for key in volume.metadata if key.startswith(PREFIX) and key != NAME_KEY]
+        for key in (*keys, NAME_KEY):
+            self._storage.delete_metadata(volume.id, key)
+
+
+def name_of(volume: StoredVolume) -> str:
+    """Return the name that Docker has for a volume."""
+    return volume.metadata[NAME_KEY]
+
+
+def is_adopted(volume: StoredVolume) -> bool:
+    """Return whether a volume existed before Docker had it."""
+    return ADOPTED_KEY in volume.metadata
+
+
+def _is_there(volume: StoredVolume) -> bool:
+    return volume.status not in BEING_DELETED

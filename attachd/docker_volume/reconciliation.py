@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Volumes that are left at this host when an engine, or this plugin, was killed: given back.
+
+A use counts until its engine ends it.  If the engine has ended, or this process has started since,
+the use counts as long as the file system is mounted in a container or a file of it is open; after
+some seconds in which it is not, the use is forgotten.  A volume without uses is unmounted and
+detached.
+"""
+
+from collections.abc import Iterator
+import logging
+import threading
+import time
+from typing import Final
+
+from attachd import exception
+from attachd.agent.journal import Entry
+from attachd.docker_volume.mounting import Mounter, path_of
+from attachd.docker_volume.new_volume import NAME_KEY
+from attachd.node.volumes import has_users
+from attachd.platforms import calls
+from attachd.platforms.calls import Call, CallError
+from attachd.platforms.storage import Storage
+
+LOG = logging.getLogger(__name__)
+
+INTERVAL: Final = 10.0
+"""Seconds between two rounds."""
+_LISTING_ROUNDS: Final = 6
+"""Rounds after which the attachments of this host are listed: a request to the API."""
+_TIME_LIMIT: Final = 50.0
+"""Seconds of a round: the API does not answer later."""
+
+
+class Reconciler:
+    """Gives back volumes that are no longer used.
+
+    :param idle_seconds: how long a volume is not used until a lost use is forgotten
+    """
+
+    def __init__(self, storage: Storage, mounter: Mounter, idle_seconds: float) -> None:
+        self._storage = storage
+        self._mounter = mounter
+        self._idle_seconds = idle_seconds
+        self._idle_since: dict[str, float] = {}
+        self._reported: dict[str, str] = {}
+        self._rounds = 0
+
+    def run(self, ended: threading.Event, interval: float = INTERVAL) -> None:
+        """Work until an event is set.
+
+        :param interval: seconds between two rounds
+        """
+        while not ended.wait(interval):
+            with calls.serving(Call.start(_TIME_LIMIT)):
+                try:
+                    self.reconcile()
+                except (CallError, exception.HostError) as error:
+                    self._report("", f"{error}")
+                except Exception:
+                    LOG.exception("Volumes that are no longer used could not be given back")
+
+    def reconcile(self) -> None:
+        """Give back what is no longer used."""
+        idle = {}
+        for volume_id, path, uses in self._list_unused():
+            since = self._idle_since.get(volume_id, time.monotonic())
+            idle[volume_id] = since
+            if time.monotonic() - since >= self._idle_seconds:
+                self._give_back(volume_id, path, uses)
+        self._idle_since = idle
+
+    def _list_unused(self) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+        """Yield volumes that seem to be without use: id, directory, and uses to forget."""
+        staged = self._mounter.list_staged()
+        for entry in staged:
+            uses = () if entry.staging is None else entry.staging.uses
+            if not self._is_used(entry, uses):
+                yield entry.volume_id, path_of(entry), uses
+        yield from self._list_unmounted({entry.volume_id for entry in staged})
+
+    def _is_used(self, entry: Entry, uses: tuple[str, ...]) -> bool:
+        will_end = self._mounter.engines.will_end
+        if any(will_end(entry.volume_id, use) for use in uses):
+            return True
+        return bool(uses) and has_users(path_of(entry))
+
+    def _list_unmounted(self, staged: set[str]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+        """Yield volumes of Docker that are attached here and not mounted."""
+        self._rounds += 1
+        if self._rounds % _LISTING_ROUNDS != 1 and not self._idle_since.keys() - staged:
+            return
+        host = self._mounter.host.identity.name
+        for attachment in self._storage.attachments(node=host):
+            if attachment.volume_id in staged:
+                continue
+            volume = self._storage.volume(attachment.volume_id)
+            if volume is not None and NAME_KEY in volume.metadata:
+                yield volume.id, self._mounter.path(volume.metadata[NAME_KEY]), ()
+
+    def _give_back(self, volume_id: str, path: str, uses: tuple[str, ...]) -> None:
+        if uses:
+            LOG.warning(
+                "Volume %s: %d uses are forgotten: the engine has ended, and no container has the "
+                "volume",
+                volume_id,
+                len(uses),
+            )
+        try:
+            for use in uses:
+                self._mounter.volumes.end_use(volume_id, path, use)
+            self._mounter.give_back(volume_id, path)
+        except (CallError, exception.HostError) as error:
+            self._report(volume_id, f"Volume {volume_id} is not used, and stays: {error}")
+        else:
+            LOG.info("Volume %s: given back", volume_id)
+            self._reported.pop(volume_id, None)
+
+    def _report(self, subject: str, message: str) -> None:
+        """Log a failure, once until it changes."""
+        if self._reported.get(subject) != message:
+            self._reported[subject] = message
+            LOG.warning("%s", message)
