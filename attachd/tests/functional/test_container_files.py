@@ -7,6 +7,7 @@ Kubernetes, and what they name against what exists: in each other, in the driver
 
 from collections.abc import Iterator
 import itertools
+import json
 from pathlib import Path, PurePosixPath
 import re
 import subprocess
@@ -24,7 +25,7 @@ from attachd.conf import GROUPS
 from attachd.csi import command, controller, csi_pb2, identity, node, node_staging
 from attachd.csi.new_volume import PARAMETERS
 from attachd.platforms.calls import LONGEST
-from attachd.tests.fixtures import requirements
+from attachd.tests.fixtures import guides, lifetime, requirements
 from attachd.tests.fixtures.processes import ROOT
 
 ETC = ROOT / "etc"
@@ -35,7 +36,7 @@ UPSTREAM = "registry.k8s.io/sig-storage/"
 KUBELET = "/var/lib/kubelet"
 
 _VERSIONS = ("1.34", "1.36")
-"""Of Kubernetes: the oldest one that is supported, and the one that the driver was tried with."""
+"""Of Kubernetes: the oldest one that is supported, and that of the sidecars."""
 
 Manifest = dict[str, Any]
 
@@ -168,6 +169,82 @@ class DriverTest(KubernetesCase):
         self.assertEqual(identity.DRIVER, volume["csi"]["driver"])
         claim = self.get("PersistentVolumeClaim", volume["claimRef"]["name"])
         self.assertEqual("existing", claim["spec"]["volumeName"])
+
+
+class PageTest(KubernetesCase):
+    """What the page on Kubernetes says."""
+
+    PAGE = ROOT / "doc/source/admin/kubernetes.rst"
+
+    def test_table_of_capabilities_equals_driver(self):
+        text = self.PAGE.read_text(encoding="utf-8")
+        rows = re.findall(r"(?m)^   \* - ([\w*, ]+)\n     -(?: (yes|no))?$", text)
+        claimed: dict[str, dict[str, bool]] = {}
+        for names, answer in rows:
+            if names.startswith("**"):
+                part = claimed.setdefault(names.strip("*"), {})
+            elif answer:
+                part.update(dict.fromkeys(names.split(", "), answer == "yes"))
+        plugin = identity.Identity(identity.DRIVER, [])
+        response = plugin.get_plugin_capabilities(csi_pb2.GetPluginCapabilitiesRequest())
+        for part, kind, capabilities in (
+            ("Controller", csi_pb2.ControllerServiceCapability.RPC, controller.CAPABILITIES),
+            ("Node", csi_pb2.NodeServiceCapability.RPC, node.CAPABILITIES),
+            (
+                "Plugin",
+                csi_pb2.PluginCapability.Service,
+                [item.service.type for item in response.capabilities if item.service.type],
+            ),
+        ):
+            with self.subTest(part):
+                expected = {
+                    name: number in capabilities for name, number in kind.Type.items() if number
+                }
+                self.assertEqual(expected, claimed[part])
+
+    def test_commands_move_a_volume_from_cinder_csi(self):
+        requirements.require_tool(self, "jq")
+        folder = lifetime.temp_dir(self)
+        volume_id = "8f1c1b8a-5d4e-4d0e-9a0e-2f6d3c1b7a90"
+        former = {
+            "driver": "cinder.csi.openstack.org",
+            "volumeHandle": volume_id,
+            "fsType": "xfs",
+            "volumeAttributes": {"storage.kubernetes.io/csiProvisionerIdentity": "1-2-cinder"},
+        }
+        volume = self.get("PersistentVolume", "existing")
+        claim = self.get("PersistentVolumeClaim", "data")
+        volume["metadata"] |= {"name": "pvc-1", "uid": "1", "resourceVersion": "2"}
+        volume["spec"] |= {
+            "csi": former,
+            "claimRef": {"namespace": "default", "name": "data", "uid": "3"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": []}},
+            "persistentVolumeReclaimPolicy": "Delete",
+        }
+        claim["metadata"] |= {"uid": "3", "labels": {"app": "x"}, "namespace": "default"}
+        claim["spec"] |= {"storageClassName": "cinder", "volumeName": "pvc-1"}
+        for name, item in (("pv", volume), ("pvc", claim)):
+            item["status"] = {"phase": "Bound"}
+            (folder / f"{name}.json").write_text(json.dumps(item))
+        (block,) = (item for item in guides.parse_blocks(self.PAGE) if item.readers == "move")
+        subprocess.run(["sh", "-euc", block.text], check=True, cwd=folder)
+        new_volume, new_claim = (
+            json.loads((folder / f"new-{name}.json").read_text()) for name in ("pv", "pvc")
+        )
+        for item in (new_volume, new_claim):
+            kubernetes_validate.validate(item, _VERSIONS[-1], strict=True)
+        expected = {"driver": identity.DRIVER, "volumeHandle": volume_id, "fsType": "xfs"}
+        self.assertEqual(expected, new_volume["spec"]["csi"])
+        self.assertEqual({"namespace": "default", "name": "data"}, new_volume["spec"]["claimRef"])
+        self.assertEqual("Retain", new_volume["spec"]["persistentVolumeReclaimPolicy"])
+        self.assertNotIn("nodeAffinity", new_volume["spec"])
+        self.assertEqual(new_volume["metadata"]["name"], new_claim["spec"]["volumeName"])
+        self.assertEqual(
+            {"name": "data", "namespace": "default", "labels": {"app": "x"}},
+            new_claim["metadata"],
+        )
+        classes = {new_volume["spec"]["storageClassName"], new_claim["spec"]["storageClassName"]}
+        self.assertEqual({"attachd-ext4"}, classes)
 
 
 class ReferencesTest(KubernetesCase):
