@@ -34,19 +34,20 @@ _LOADED_MODULES = Path("/sys/module")
 INSTALL: Final = "pip install '.[host]' in the sources of attachd"
 """The command that installs os-brick."""
 
+_NVME: Final = "nvmeof"
 _KERNEL_SCSI: Final = "SCSI in the kernel (choose connector type user-space, or another kernel)"
 _REQUIREMENTS: Final[Mapping[str, tuple[dict[str, str], str, str]]] = {
     "iscsi": ({"iscsiadm": "open-iscsi"}, "scsi_host", _KERNEL_SCSI),
     "iser": ({"iscsiadm": "open-iscsi"}, "scsi_host", _KERNEL_SCSI),
     "fibre_channel": ({"sg_scan": "sg3-utils"}, "fc_host", "a Fibre Channel adapter"),
-    "nvmeof": ({"nvme": "nvme-cli"}, "", ""),
+    _NVME: ({"nvme": "nvme-cli"}, "", ""),
     "nfs": ({"mount.nfs": "nfs-common"}, "", ""),
     "rbd": ({"rbd": "ceph-common"}, "", ""),
 }
 """By protocol: commands with their packages, a directory of /sys/class, and what it stands for."""
 
 _SCSI: Final = frozenset({"iscsi", "iser", "fibre_channel"})
-_MODULES: Final = {"nvmeof": "nvme_fabrics", "nfs": "nfs", "rbd": "rbd"}
+_MODULES: Final = {_NVME: "nvme_fabrics", "nfs": "nfs", "rbd": "rbd"}
 """By protocol: the kernel's module, which the command loads if it is not there."""
 
 _DEFAULT_LOCK_NAME: Final = "attachd-shared-targets"
@@ -247,6 +248,9 @@ class BrickConnector(HostConnector):
             # os-brick does not know them; this is the name that Ceph's udev rule gives.
             return [f"{_RBD / str(info.get('name'))}"]
         with _host_errors(info, "The paths of the volume could not be found"):
+            if _is_nvme(info):
+                self._load_brick()
+                return _find_nvme_devices(info)
             paths = self._connector(info, Options()).get_volume_paths(dict(info))
         return [_text(path) for path in paths]
 
@@ -315,6 +319,23 @@ def _execute_read_only(*command: str, **options: Any) -> Any:
 
 def _is_rbd(info: ConnectionInfo) -> bool:
     return str(info.get("driver_volume_type")).lower() == ceph_header.PROTOCOL
+
+
+def _is_nvme(info: ConnectionInfo) -> bool:
+    return str(info.get("driver_volume_type")).lower() == _NVME
+
+
+def _find_nvme_devices(info: ConnectionInfo) -> list[str]:
+    """Return the devices of a volume, by its subsystem and the UUID of its namespace.
+
+    The method get_volume_paths() of os-brick's connector for NVMe takes no connection_info, but an
+    instance that only other methods make of it.
+    """
+    nvmeof = importutils.import_module("os_brick.initiator.connectors.nvmeof")
+    # A copy: what is in an older format is changed.
+    properties = nvmeof.NVMeOFConnProps(dict(info), find_controllers=True)
+    devices: list[str] = properties.get_devices()
+    return devices
 
 
 def _has_identity(device: Device) -> bool:

@@ -7,6 +7,7 @@ import select
 import subprocess
 import sys
 import unittest
+import uuid
 
 import fixtures
 from oslo_concurrency import processutils
@@ -28,6 +29,15 @@ INFO = {
     "auth_method": "CHAP",
     "auth_username": "u",
     "auth_password": SECRET,
+    "access_mode": "rw",
+}
+NVME = {
+    "driver_volume_type": "nvmeof",
+    "target_nqn": "nqn.2026-01.x:v",
+    "vol_uuid": "7c4d0b36-9f8e-4a16-8d52-1f0e6a3b5c90",
+    "portals": [["127.0.0.1", "4420", "tcp"]],
+    # Else os-brick reads it, and makes the file if there is none.
+    "host_nqn": "nqn.2026-01.x:host",
     "access_mode": "rw",
 }
 OPTIONS = Options()
@@ -91,6 +101,8 @@ class Case(fixtures.TestWithFixtures):
         standing = Standing(*arguments, **options)
         factory = "os_brick.initiator.connector.InitiatorConnector.factory"
         self.useFixture(fixtures.MonkeyPatch(factory, lambda *_, **__: standing))
+        devices = "os_brick.initiator.connectors.nvmeof.NVMeOFConnProps.get_devices"
+        self.useFixture(fixtures.MonkeyPatch(devices, lambda *_: [standing.path.decode()]))
         return standing
 
 
@@ -263,26 +275,25 @@ class ConnectTest(Case):
         ro, sequence = (self.folder / "b" / "disk" / name for name in ("ro", "diskseq"))
         ro.write_text("1\n")
         sequence.write_text("7\n")
-        info = {"driver_volume_type": "nvmeof", "access_mode": "rw"}
         stat = self.useFixture(fixtures.MockPatchObject(device_nodes, "stat_device")).mock
         node = device_nodes.DeviceNode(device.path, None, None)
         stat.return_value = node
         self.useFixture(fixtures.MockPatchObject(block_device, "make_read_only"))
         read_only = self.useFixture(fixtures.MockPatchObject(block_device, "is_read_only")).mock
-        self.assertTrue(self.connector.is_present(info, device))  # It is read-only.
-        self.connector.stop_writers(info, OPTIONS, device)
+        self.assertTrue(self.connector.is_present(NVME, device))  # It is read-only.
+        self.connector.stop_writers(NVME, OPTIONS, device)
         again = brick.BrickConnector(self.folder)
-        self.assertFalse(again.is_present(info, device))
+        self.assertFalse(again.is_present(NVME, device))
         read_only.return_value = False
-        self.assertTrue(again.is_present(info, device))
+        self.assertTrue(again.is_present(NVME, device))
         read_only.return_value = True
         run = self.useFixture(fixtures.MockPatchObject(commands, "run")).mock
         run.side_effect = lambda *_: setattr(read_only, "return_value", False)
-        again.connect(info, OPTIONS)
+        again.connect(NVME, OPTIONS)
         self.assertEqual(["disconnect", "connect"], [call[0] for call in standing.calls])
         run.assert_called_once_with("blockdev", "--setrw", device.path)
         read_only.return_value = True
-        self.assertTrue(again.is_present(info, device))
+        self.assertTrue(again.is_present(NVME, device))
 
     def test_stop_writers_leaves_disk_alone_that_was_replaced(self):
         self.stand(path=f"{self.folder / 'disk'}".encode())
@@ -290,7 +301,7 @@ class ConnectTest(Case):
         run = self.useFixture(fixtures.MockPatchObject(commands, "run")).mock
         find = self.useFixture(fixtures.MockPatchObject(self.connector, "find_device_paths")).mock
         find.side_effect = [[device.path], []]
-        self.connector.stop_writers({"driver_volume_type": "nvmeof"}, OPTIONS, device)
+        self.connector.stop_writers(NVME, OPTIONS, device)
         run.assert_not_called()
 
     def test_stop_writers_unmaps_rbd_device_by_force_if_there_is_one(self):
@@ -419,6 +430,52 @@ class ConnectTest(Case):
         self.assertEqual(10, self.connector.extend(info, OPTIONS, device))
         self.connector.disconnect(info, OPTIONS, device)
         self.assertTrue(block_device.exists(device.path))
+
+
+class NvmeTest(Case):
+    """Devices that os-brick itself finds below /sys."""
+
+    def setUp(self):
+        super().setUp()
+        self.sys, self.dev = self.folder / "ctl", self.folder / "dev"
+        self.dev.mkdir()
+        nvmeof = "os_brick.initiator.connectors.nvmeof"
+        for name, path in (("NVME_CTRL_SYSFS_PATH", self.sys), ("DEV_SEARCH_PATH", self.dev)):
+            self.useFixture(fixtures.MonkeyPatch(f"{nvmeof}.{name}", f"{path}/"))
+
+    def controller(self, number, volume_uuid, **attributes):
+        """Make a controller with a device, as the kernel shows them with multipath."""
+        folder = self.sys / f"nvme{number}"
+        known = {
+            "subsysnqn": NVME["target_nqn"],
+            "transport": "tcp",
+            "address": "traddr=127.0.0.1,trsvcid=4420",
+            "hostnqn": NVME["host_nqn"],
+            "state": "live",
+            f"nvme{number}c{number}n1/uuid": volume_uuid,
+        }
+        (folder / f"nvme{number}c{number}n1").mkdir(parents=True)
+        for name, value in {**known, **attributes}.items():
+            (folder / name).write_text(f"{value}\n")
+        device = self.dev / f"nvme{number}n1"
+        device.touch()
+        return f"{device}"
+
+    def test_device_is_found_by_subsystem_host_and_uuid(self):
+        self.assertEqual([], self.connector.find_device_paths(NVME))
+        other = f"{uuid.uuid4()}"
+        self.controller(1, NVME["vol_uuid"], subsysnqn="nqn.2026-01.x:other")
+        self.controller(2, NVME["vol_uuid"], hostnqn="nqn.2026-01.x:other-host")
+        self.assertEqual([], self.connector.find_device_paths(NVME))
+        path = self.controller(3, NVME["vol_uuid"])
+        self.assertEqual([path], self.connector.find_device_paths(NVME))
+        self.assertTrue(self.connector.is_present(NVME, Device(path, {})))
+        self.assertEqual([], self.connector.find_device_paths({**NVME, "vol_uuid": other}))
+
+    def test_connection_without_subsystem_is_an_error_of_the_host(self):
+        info = {"driver_volume_type": "nvmeof"}
+        with self.assertRaisesRegex(exception.HostError, "paths of the volume"):
+            self.connector.find_device_paths(info)
 
 
 class TurnsTest(Case):
