@@ -11,8 +11,9 @@ import grpc
 
 from attachd.agent.mount import file_groups
 from attachd.csi import csi_pb2
-from attachd.tests.fixtures import requirements
-from attachd.tests.functional.csi_node_case import CsiNodeCase, capability
+from attachd.tests.fixtures import csi_driver, requirements, systemd_units
+from attachd.tests.fixtures.processes import ROOT
+from attachd.tests.functional.csi_node_case import NOWHERE, CsiNodeCase, capability
 from attachd.tests.selection import full_only
 from attachd.tests.wait import wait_until
 
@@ -116,6 +117,46 @@ class CsiNodeFullTest(CsiNodeCase):
         self.unpublish()
         self.unstage()
         self.assert_clean()
+
+    def test_rights_of_the_unit_suffice(self):
+        unit = systemd_units.read_unit(ROOT / "etc/systemd/attachd-csi-node.service")
+        rights = [
+            f"+{right.removeprefix('CAP_').lower()}"
+            for line in unit["CapabilityBoundingSet"]
+            for right in line.split()
+        ]
+        self.assertLess(5, len(rights))
+        setpriv = requirements.require_tool(self, "setpriv")
+        only = f"--bounding-set={','.join(['-all', *rights])}"
+        self.driver.kill()
+        self.driver = csi_driver.CsiDriver(
+            self,
+            NOWHERE,
+            "--mode=node",
+            f"--agent-socket={self.host.top / 'agent.sock'}",
+            launcher=(setpriv, only, "--no-new-privs"),
+        )
+        for fs_type in ("xfs", None):
+            group = {"volume_capability": capability(fs_type, group="40000")}
+            self.driver.call("NodeStageVolume", **self.stage_fields(**group))
+            self.driver.call("NodePublishVolume", **self.publish_fields(**group))
+            if fs_type is not None:
+                self.file().write_text("data")
+                self.assertEqual(0o42770, self.file().parent.stat().st_mode & 0o42770)
+                self.extend(2)
+                self.assertEqual(2 * GIB, self.expand(self.staging, 2 * GIB).capacity_bytes)
+            self.assertFalse(self.stats(self.targets[0]).volume_condition.abnormal)
+            with Path(self.targets[0]).open("rb") if fs_type is None else self.file().open():
+                self.driver.fail(
+                    "ABORTED",
+                    "NodeUnpublishVolume",
+                    volume_id=self.volume_id,
+                    target_path=self.targets[0],
+                )
+            self.unpublish()
+            self.unstage()
+            self.assert_clean()
+        self.detach()
 
     def test_block_volume_is_device_in_container(self):
         for _ in range(2):
