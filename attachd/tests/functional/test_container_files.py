@@ -202,6 +202,15 @@ class PageTest(KubernetesCase):
                 }
                 self.assertEqual(expected, claimed[part])
 
+    def test_page_has_each_storage_class_and_manifest(self):
+        text = self.PAGE.read_text(encoding="utf-8")
+        classes = [item for item in self.examples if item["kind"] == "StorageClass"]
+        for name in (
+            *(item["metadata"]["name"] for item in classes),
+            *(file.name for file in KUBERNETES.glob("*.yaml") if file.name != "namespace.yaml"),
+        ):
+            self.assertIn(f"``{name}``", text)
+
     def test_commands_move_a_volume_from_cinder_csi(self):
         requirements.require_tool(self, "jq")
         folder = lifetime.temp_dir(self)
