@@ -34,6 +34,18 @@ def capability(
     return _Capability(mount=mounted, access_mode=access)
 
 
+def mounts_below(folder: Path) -> list[str]:
+    """Return the mountpoints below a folder."""
+    mounts = [mount.mountpoint for mount in mountinfo.list_mounts()]
+    return [path for path in mounts if path.startswith(f"{folder}/")]
+
+
+def unmount_below(folder: Path) -> None:
+    """Unmount all that is mounted below a folder."""
+    for path in reversed(mounts_below(folder)):
+        subprocess.run(["umount", "--lazy", path], check=False)
+
+
 class CsiNodeCase(unittest.TestCase):
     """A host, its agent, and the driver.
 
@@ -48,7 +60,7 @@ class CsiNodeCase(unittest.TestCase):
         self.deployment = agent_deployment.shared(self)
         self.host = agent_deployment.AgentHost(self.deployment, self)
         self.folder = temp_dir(self)
-        self.addCleanup(self._unmount)
+        self.addCleanup(unmount_below, self.folder)
         self.staging = f"{self.folder}/staging"
         self.targets = [f"{self.folder}/pod{number}" for number in range(2)]
         socket = self.host.top / "agent.sock"
@@ -152,12 +164,6 @@ class CsiNodeCase(unittest.TestCase):
 
     def assert_clean(self) -> None:
         """Check that nothing of the volume is left below the folder of the containers."""
-        mounts = [mount.mountpoint for mount in mountinfo.list_mounts()]
-        self.assertEqual([], [path for path in mounts if path.startswith(f"{self.folder}/")])
+        self.assertEqual([], mounts_below(self.folder))
         for path in self.targets:
             self.assertFalse(Path(path).exists())
-
-    def _unmount(self) -> None:
-        for mount in reversed(mountinfo.list_mounts()):
-            if mount.mountpoint.startswith(f"{self.folder}/"):
-                subprocess.run(["umount", "--lazy", mount.mountpoint], check=False)

@@ -10,17 +10,15 @@ import itertools
 import os
 from pathlib import Path
 import random
-import subprocess
 import threading
 
 import testtools
 
-from attachd.linux import mountinfo
 from attachd.tests import wait
 from attachd.tests.fixtures import agent_deployment, csi_proxy
 from attachd.tests.fixtures.csi_driver import CsiDriver
 from attachd.tests.fixtures.lifetime import temp_dir
-from attachd.tests.functional.csi_node_case import NOWHERE
+from attachd.tests.functional.csi_node_case import NOWHERE, mounts_below, unmount_below
 from attachd.tests.functional.csi_platform import Claim, Node, Platform
 from attachd.tests.selection import full_only
 
@@ -130,16 +128,6 @@ def write(path, text):
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-
-
-def mounts_below(folder):
-    mounts = [mount.mountpoint for mount in mountinfo.list_mounts()]
-    return [path for path in mounts if path.startswith(f"{folder}/")]
-
-
-def unmount_below(folder):
-    for path in reversed(mounts_below(folder)):
-        subprocess.run(["umount", "--lazy", path], check=False)
 
 
 @full_only("containers")
