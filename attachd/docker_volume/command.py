@@ -25,7 +25,7 @@ from attachd.platforms.publication import Fence, Publisher
 from attachd.platforms.storage import Storage
 
 NAME: Final = "attachd-docker-volume"
-SOCKET: Final = Path("/run/attachd/docker.sock")
+SOCKET: Final = Path("/run/attachd-docker-volume/docker.sock")
 FOLDER: Final = Path("/var/lib/attachd/docker")
 _BACKLOG: Final = 128
 

@@ -105,8 +105,9 @@ class Mounter:
             with self._undo(volume.id, path):
                 target = Target(volume.id, attachment_id, device.path, device.mode)
                 self._stage(volume, target, path)
+            # One that has given up will not end a use that it does not know.
+            calls.current().check_caller()
             if not calls.current().remaining:
-                # The caller has given up, and will not end a use that it does not know.
                 raise waiting.aborted(f"Volume {name} is mounted now")
             _repeat(lambda: self.volumes.add_use(volume.id, path, use))
             self.engines.add(volume.id, use, engine)

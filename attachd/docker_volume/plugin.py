@@ -14,6 +14,7 @@ from attachd import exception
 from attachd.docker_volume.mounting import Mounter
 from attachd.docker_volume.named_volumes import NamedVolumes, name_of
 from attachd.docker_volume.new_volume import Options
+from attachd.docker_volume.server import Caller
 from attachd.linux import mountinfo
 from attachd.platforms import calls
 from attachd.platforms.calls import Call, CallError, ErrorCode
@@ -27,18 +28,18 @@ _MAX_USE: Final = 256
 """Characters of the id of a use; Docker's have 64."""
 _LONG: Final = 110.0
 _SHORT: Final = 55.0
-"""Seconds of a call: Docker waits 120 s for Create and Mount, and 60 s for others."""
+"""Seconds of a call: Docker waits 120 s for some calls, and 60 s for others."""
+_LONG_CALLS: Final = frozenset({"VolumeDriver.Create", "VolumeDriver.Mount"})
 
 
 class Request(NamedTuple):
     """A call.
 
     :ivar fields: of the request, as Docker has sent them
-    :ivar process: that has called
     """
 
     fields: Mapping[str, Any]
-    process: int
+    caller: Caller
 
     @property
     def name(self) -> str:
@@ -85,20 +86,20 @@ class Plugin:
             "VolumeDriver.Unmount": self._unmount,
         }
 
-    def serve(self, call_name: str, fields: Mapping[str, Any], process: int) -> dict[str, Any]:
+    def serve(self, call_name: str, fields: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
         """Return the response of a call, or its error as ``Err``.
 
         :param call_name: such as "VolumeDriver.Mount"
         :param fields: of the request
-        :param process: that has called
         """
-        is_long = call_name in {"VolumeDriver.Create", "VolumeDriver.Mount"}
-        call = Call.start(None, _LONG if is_long else _SHORT)
+        call = Call.start(None, _SHORT)
+        if call_name in _LONG_CALLS:
+            call = Call.start(None, _LONG, caller.is_waiting)
         started = time.monotonic()
         with calls.serving(call):
             try:
                 serve = self._find(call_name)
-                answer = serve(Request(fields, process))
+                answer = serve(Request(fields, caller))
             except (CallError, exception.AttachdError) as error:
                 # Docker asks for each volume before it creates it.
                 is_usual = isinstance(error, CallError) and error.code is ErrorCode.NOT_FOUND
@@ -135,7 +136,7 @@ class Plugin:
         return {}
 
     def _mount(self, request: Request) -> dict[str, Any]:
-        path = self._mounter.mount(request.name, request.use, request.process)
+        path = self._mounter.mount(request.name, request.use, request.caller.process)
         return {"Mountpoint": path}
 
     def _unmount(self, request: Request) -> dict[str, Any]:

@@ -24,8 +24,9 @@ from attachd.platforms.storage import Storage
 
 LOG = logging.getLogger(__name__)
 
-INTERVAL: Final = 10.0
-"""Seconds between two rounds."""
+_INTERVAL: Final = 10.0
+"""Seconds between two rounds, at most."""
+_ROUNDS_WHILE_IDLE: Final = 4
 _LISTING_ROUNDS: Final = 6
 """Rounds after which the attachments of this host are listed: a request to the API."""
 _TIME_LIMIT: Final = 50.0
@@ -46,12 +47,9 @@ class Reconciler:
         self._reported: dict[str, str] = {}
         self._rounds = 0
 
-    def run(self, ended: threading.Event, interval: float = INTERVAL) -> None:
-        """Work until an event is set.
-
-        :param interval: seconds between two rounds
-        """
-        while not ended.wait(interval):
+    def run(self, ended: threading.Event) -> None:
+        """Work until an event is set."""
+        while not ended.wait(min(self._idle_seconds / _ROUNDS_WHILE_IDLE, _INTERVAL)):
             with calls.serving(Call.start(_TIME_LIMIT)):
                 try:
                     self.reconcile()

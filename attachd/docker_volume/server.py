@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """HTTP on a unix socket, as Docker calls its plugins: each call is a POST of JSON to its name."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import http
 from http import server
 import json
 import logging
+import select
 import socket
 import socketserver
 import sys
 import threading
 import time
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from attachd.linux import unix_sockets
 
@@ -27,10 +28,21 @@ _POLL_INTERVAL: Final = 0.2
 _CONTENT_TYPE: Final = "application/vnd.docker.plugins.v1.1+json"
 
 
+class Caller(NamedTuple):
+    """The other end of a connection.
+
+    :ivar process: 0 if it is in another PID namespace
+    :ivar is_waiting: returns whether it still waits for the response
+    """
+
+    process: int
+    is_waiting: Callable[[], bool]
+
+
 class Calls(Protocol):
     """Serves calls, in any number of threads."""
 
-    def serve(self, call_name: str, fields: Mapping[str, Any], process: int) -> dict[str, Any]:
+    def serve(self, call_name: str, fields: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
         """Return the response of a call, or its error as ``Err``."""
 
 
@@ -109,11 +121,16 @@ class _Handler(server.BaseHTTPRequestHandler):
             reason = "The request is not an object of JSON."
             self._answer({"Err": reason}, http.HTTPStatus.BAD_REQUEST)
             return
-        process = unix_sockets.get_peer(self.connection).pid
-        answer = self.server.plugin.serve(self.path.removeprefix("/"), fields, process)
+        caller = Caller(unix_sockets.get_peer(self.connection).pid, self._is_open)
+        answer = self.server.plugin.serve(self.path.removeprefix("/"), fields, caller)
         # Podman sees an error by the status alone.
         failed = http.HTTPStatus.INTERNAL_SERVER_ERROR
         self._answer(answer, failed if answer.get("Err") else http.HTTPStatus.OK)
+
+    def _is_open(self) -> bool:
+        poll = select.poll()
+        poll.register(self.connection, select.POLLRDHUP)
+        return not poll.poll(0)
 
     def _answer(self, answer: Mapping[str, Any], status: http.HTTPStatus) -> None:
         body = json.dumps(answer).encode()

@@ -7,10 +7,13 @@ from attachd import exception
 from attachd.docker_volume.mounting import Mounter, Settings
 from attachd.docker_volume.named_volumes import NamedVolumes
 from attachd.docker_volume.plugin import Plugin
+from attachd.docker_volume.server import Caller
 from attachd.platforms.publication import Fence, Publisher
 from attachd.tests.fixtures.lifetime import temp_dir
 from attachd.tests.unit.docker_volume import fake_host
 from attachd.tests.unit.platforms.fake_storage import FakeStorage
+
+_CALLER = Caller(os.getpid(), lambda: True)
 
 
 class PluginTest(unittest.TestCase):
@@ -27,12 +30,12 @@ class PluginTest(unittest.TestCase):
         self.plugin = Plugin(named, self.mounter)
 
     def call(self, name, **fields):
-        answer = self.plugin.serve(f"VolumeDriver.{name}", fields, os.getpid())
+        answer = self.plugin.serve(f"VolumeDriver.{name}", fields, _CALLER)
         self.assertEqual("", answer.pop("Err"))
         return answer
 
     def fail(self, name, **fields):
-        answer = self.plugin.serve(f"VolumeDriver.{name}", fields, os.getpid())
+        answer = self.plugin.serve(f"VolumeDriver.{name}", fields, _CALLER)
         self.assertEqual(["Err"], list(answer))
         self.assertRegex(answer["Err"], r"\(req-[0-9a-f-]+\)$")
         return answer["Err"]
@@ -42,7 +45,7 @@ class PluginTest(unittest.TestCase):
         self.call("Create", Name="data", Opts={"size": "2"})
 
     def test_plugin_is_driver_of_volumes_for_all_hosts(self):
-        answer = self.plugin.serve("Plugin.Activate", {}, 1)
+        answer = self.plugin.serve("Plugin.Activate", {}, _CALLER)
         self.assertEqual(["VolumeDriver"], answer["Implements"])
         self.assertEqual({"Capabilities": {"Scope": "global"}}, self.call("Capabilities"))
 
@@ -65,6 +68,16 @@ class PluginTest(unittest.TestCase):
         for _ in range(2):
             self.call("Remove", Name="data")
         self.assertEqual({}, self.storage.volumes)
+
+    def test_caller_that_leaves_has_no_use(self):
+        self.create()
+        waits = iter([True, True, False])
+        caller = Caller(os.getpid(), lambda: next(waits))
+        with self.assertLogs("attachd.docker_volume.plugin", "WARNING"):
+            answer = self.plugin.serve("VolumeDriver.Mount", {"Name": "data", "ID": "a"}, caller)
+        self.assertIn("The caller has ended the call.", answer["Err"])
+        (staging,) = self.mounter.volumes.staged.values()
+        self.assertEqual((), staging.uses)
 
     def test_malformed_fields_are_refused(self):
         for name in (None, 1, "", "../x", "a/b", "-a", "a" * 256, "a\n"):

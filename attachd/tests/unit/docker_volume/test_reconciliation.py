@@ -100,7 +100,7 @@ class ReconcilerTest(unittest.TestCase):
         errors = [failure, failure, ZeroDivisionError(), None]
         self.mounter.list_staged = mock.Mock(side_effect=[*errors[:3], []])
         with self.assertLogs("attachd.docker_volume.reconciliation") as logs:
-            self.reconciler.run(ended, 0.1)
+            self.reconciler.run(ended)
         self.assertEqual(2, len(logs.records), logs.output)
         self.assertIn("No agent answers.", logs.output[0])
 

@@ -33,11 +33,12 @@ class _Plugin:
     def __init__(self):
         self.entered, self.release = threading.Event(), threading.Event()
 
-    def serve(self, name, fields, process):
+    def serve(self, name, fields, caller):
         if name == "Wait":
+            self.caller = caller
             self.entered.set()
             self.release.wait(TIMEOUT)
-        return {"Err": fields.get("fail", ""), "seen": [name, fields, process]}
+        return {"Err": fields.get("fail", ""), "seen": [name, fields, caller.process]}
 
 
 class ServerTest(unittest.TestCase):
@@ -127,5 +128,7 @@ class ServerTest(unittest.TestCase):
             caller.connect(f"{self.path}")
             caller.sendall(b"POST /Wait HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}")
             self.assertTrue(self.plugin.entered.wait(TIMEOUT))
+            self.assertTrue(self.plugin.caller.is_waiting())
+        self.assertFalse(self.plugin.caller.is_waiting())
         self.plugin.release.set()
         self.assertEqual(200, self.post("VolumeDriver.Get")[0])
