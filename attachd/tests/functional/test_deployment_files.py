@@ -77,7 +77,8 @@ class UnitsTest(unittest.TestCase):
 
     def test_systemd_units_have_only_known_settings(self):
         analyze = requirements.require_tool(self, "systemd-analyze")
-        for file in sorted((ETC / "systemd").glob("*.service")):
+        units = ETC / "systemd"
+        for file in sorted([*units.glob("*.service"), *units.glob("*.socket")]):
             with self.subTest(file.name):
                 said = processes.run([analyze, "verify", "--man=no", str(file)]).stderr
                 ours = [line for line in said.splitlines() if file.name in line]
