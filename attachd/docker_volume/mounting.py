@@ -20,7 +20,7 @@ from attachd.docker_volume.engines import Engines
 from attachd.docker_volume.named_volumes import NamedVolumes, is_adopted, name_of
 from attachd.docker_volume.new_volume import Options
 from attachd.node.agent_client import AgentClient
-from attachd.node.volumes import NodeVolumes, Target
+from attachd.node.volumes import NodeVolumes, Target, has_users
 from attachd.platforms import calls, waiting
 from attachd.platforms.calls import CallError, ErrorCode
 from attachd.platforms.publication import HeldElsewhere, Publication, Publisher
@@ -184,6 +184,36 @@ class Mounter:
             return
         _repeat(lambda: self.volumes.unstage(volume_id, path))
         self._publisher.unpublish(volume_id, self.host.identity.name)
+        LOG.info("Volume %s: detached", volume_id)
+
+    def is_used(self, entry: Entry) -> bool:
+        """Return whether a volume has uses that count.
+
+        Those do that a living engine will end; the others count while a container has the volume.
+        """
+        assert entry.staging is not None
+        uses = entry.staging.uses
+        if any(self.engines.will_end(entry.volume_id, use) for use in uses):
+            return True
+        return bool(uses) and has_users(entry.staging.path)
+
+    def forget_uses(self, volume_id: str, path: str) -> None:
+        """Forget the uses of a volume, unless they count; one that is mounted now has a new use.
+
+        :param path: its directory
+        """
+        with self._locks.hold(volume_id):
+            entry = self.volumes.find(volume_id, path)
+            if entry is None or entry.staging is None or self.is_used(entry):
+                return
+            for use in entry.staging.uses:
+                LOG.warning(
+                    "Volume %s: use %s is forgotten: its engine has ended, and no container has "
+                    "the volume",
+                    volume_id,
+                    use,
+                )
+                self.volumes.end_use(volume_id, path, use)
 
     def remove(self, name: str) -> None:
         """Remove a volume; one that Docker does not have is a success.

@@ -14,10 +14,9 @@ import time
 from typing import Final
 
 from attachd import exception
-from attachd.agent.journal import Entry
 from attachd.docker_volume.mounting import Mounter, path_of
+from attachd.docker_volume.named_volumes import name_of
 from attachd.docker_volume.new_volume import NAME_KEY
-from attachd.node.volumes import has_users
 from attachd.platforms import calls
 from attachd.platforms.calls import Call, CallError
 from attachd.platforms.storage import Storage
@@ -61,29 +60,22 @@ class Reconciler:
     def reconcile(self) -> None:
         """Give back what is no longer used."""
         idle = {}
-        for volume_id, path, uses in self._list_unused():
+        for volume_id, path in self._list_unused():
             since = self._idle_since.get(volume_id, time.monotonic())
             idle[volume_id] = since
             if time.monotonic() - since >= self._idle_seconds:
-                self._give_back(volume_id, path, uses)
+                self._give_back(volume_id, path)
         self._idle_since = idle
 
-    def _list_unused(self) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-        """Yield volumes that seem to be without use: id, directory, and uses to forget."""
+    def _list_unused(self) -> Iterator[tuple[str, str]]:
+        """Yield volumes that seem to be without use: id and directory."""
         staged = self._mounter.list_staged()
         for entry in staged:
-            uses = () if entry.staging is None else entry.staging.uses
-            if not self._is_used(entry, uses):
-                yield entry.volume_id, path_of(entry), uses
+            if not self._mounter.is_used(entry):
+                yield entry.volume_id, path_of(entry)
         yield from self._list_unmounted({entry.volume_id for entry in staged})
 
-    def _is_used(self, entry: Entry, uses: tuple[str, ...]) -> bool:
-        will_end = self._mounter.engines.will_end
-        if any(will_end(entry.volume_id, use) for use in uses):
-            return True
-        return bool(uses) and has_users(path_of(entry))
-
-    def _list_unmounted(self, staged: set[str]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    def _list_unmounted(self, staged: set[str]) -> Iterator[tuple[str, str]]:
         """Yield volumes of Docker that are attached here and not mounted."""
         self._rounds += 1
         if self._rounds % _LISTING_ROUNDS != 1 and not self._idle_since.keys() - staged:
@@ -94,24 +86,15 @@ class Reconciler:
                 continue
             volume = self._storage.volume(attachment.volume_id)
             if volume is not None and NAME_KEY in volume.metadata:
-                yield volume.id, self._mounter.path(volume.metadata[NAME_KEY]), ()
+                yield volume.id, self._mounter.path(name_of(volume))
 
-    def _give_back(self, volume_id: str, path: str, uses: tuple[str, ...]) -> None:
-        if uses:
-            LOG.warning(
-                "Volume %s: %d uses are forgotten: the engine has ended, and no container has the "
-                "volume",
-                volume_id,
-                len(uses),
-            )
+    def _give_back(self, volume_id: str, path: str) -> None:
         try:
-            for use in uses:
-                self._mounter.volumes.end_use(volume_id, path, use)
+            self._mounter.forget_uses(volume_id, path)
             self._mounter.give_back(volume_id, path)
         except (CallError, exception.HostError) as error:
             self._report(volume_id, f"Volume {volume_id} is not used, and stays: {error}")
         else:
-            LOG.info("Volume %s: given back", volume_id)
             self._reported.pop(volume_id, None)
 
     def _report(self, subject: str, message: str) -> None:

@@ -193,7 +193,7 @@ class KilledTest(DockerCase):
         self.host.kill_plugin()
         self.host.start_plugin()
         self.host.wait_until_clean()
-        self.assertIn("1 uses are forgotten", self.host.log)
+        self.assertIn("use a is forgotten", self.host.log)
 
     def test_unmount_without_agent_ends_use_and_detaches_later(self):
         self.mount()

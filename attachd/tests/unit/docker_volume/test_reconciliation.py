@@ -5,7 +5,7 @@ import unittest
 from unittest import mock
 
 from attachd import exception
-from attachd.docker_volume import reconciliation
+from attachd.docker_volume import mounting, reconciliation
 from attachd.docker_volume.mounting import Mounter, Settings
 from attachd.docker_volume.named_volumes import NamedVolumes
 from attachd.docker_volume.reconciliation import Reconciler
@@ -29,7 +29,7 @@ class ReconcilerTest(unittest.TestCase):
         self.staged = self.mounter.volumes = fake_host.FakeVolumes()
         self.mounter.host = fake_host.identity()
         self.has_users = self.enterContext(
-            mock.patch.object(reconciliation, "has_users", return_value=False)
+            mock.patch.object(mounting, "has_users", return_value=False)
         )
         self.now = 100.0
         clock = mock.patch.object(reconciliation.time, "monotonic", lambda: self.now)
@@ -66,11 +66,25 @@ class ReconcilerTest(unittest.TestCase):
         self.pass_time(1)
         self.pass_time(59)
         self.assertTrue(self.is_attached())
-        with self.assertLogs("attachd.docker_volume.reconciliation", "WARNING") as logs:
+        with self.assertLogs("attachd.docker_volume.mounting", "WARNING") as logs:
             self.pass_time(1)
-        self.assertIn("1 uses are forgotten", logs.output[0])
+        self.assertIn("use a is forgotten", logs.output[0])
         self.assertFalse(self.is_attached())
         self.assertEqual({}, self.staged.staged)
+
+    def test_volume_that_is_mounted_at_last_moment_keeps_its_use(self):
+        self.mount("a", _GONE)
+        self.pass_time(0)
+        give_back = self.mounter.forget_uses
+
+        def mount_first(volume_id, path):
+            self.mount("a", os.getpid())
+            give_back(volume_id, path)
+
+        self.mounter.forget_uses = mount_first
+        self.pass_time(60)
+        self.assertEqual(("a",), self.staged.staged[self.volume.id].uses)
+        self.assertTrue(self.is_attached())
 
     def test_volume_that_was_not_detached_is_detached_later(self):
         self.mount("a", os.getpid())
