@@ -105,7 +105,9 @@ class NamedVolumes:
                 ErrorCode.ALREADY_EXISTS,
                 f"Volume {new.name} exists as {volume.id}, and {difference}.",
             )
-        self._storage.add_metadata(volume.id, {**new.metadata, ADOPTED_KEY: "true"})
+        # It has data: the creator deletes one in error only without the key that it is created.
+        marks = dict.fromkeys((ADOPTED_KEY, new.created_key), "true")
+        self._storage.add_metadata(volume.id, {**new.metadata, **marks})
         return self.get(new.name)
 
     def remove(self, volume: StoredVolume) -> None:

@@ -47,6 +47,13 @@ class NamedVolumesTest(unittest.TestCase):
             self.named.remove(self.named.get(name))
             self.assertEqual({}, self.storage.volumes[volume.id].metadata)
 
+    def test_adopted_volume_in_error_is_never_deleted(self):
+        volume = self.storage.add(name="data")
+        self.named.create("data", {})
+        self.storage.change(volume.id, status="error")
+        self.assertEqual(volume.id, self.named.create("data", {}).id)
+        self.assertEqual([volume.id], list(self.storage.volumes))
+
     def test_existing_volume_that_differs_is_not_adopted(self):
         for values, given, reason in (
             ({"size_gib": 3}, {"size": "2"}, "its size is 3 GiB"),
