@@ -7,38 +7,12 @@ Guests have no ceph-common: images are mapped as the command ``rbd`` does it, by
 import secrets
 
 from attachd.tests.functional.rbd_case import GIB, RbdCase
-from attachd.tests.lab import guests
+from attachd.tests.lab import ceph_forwarder, guests
 from attachd.tests.wait import wait_until
 
 BLOCK = 4096
 PATTERN = 7
 _BUS = "/sys/bus/rbd"
-
-# The daemons are at 127.0.0.1 of this machine, and say so to their clients.
-_FORWARD = f"""\
-import asyncio, sys
-
-async def copy(reader, writer):
-    while data := await reader.read(65536):
-        writer.write(data)
-        await writer.drain()
-    writer.close()
-
-async def forward(port):
-    async def connect(*accepted):
-        opened = await asyncio.open_connection("{guests.MACHINE}", port)
-        pairs = (accepted[0], opened[1]), (opened[0], accepted[1])
-        await asyncio.gather(*(copy(*pair) for pair in pairs), return_exceptions=True)
-    await asyncio.start_server(connect, "127.0.0.1", port)
-
-async def main():
-    for port in map(int, sys.argv[1:]):
-        await forward(port)
-    print("ready", flush=True)
-    await asyncio.to_thread(sys.stdin.read)
-
-asyncio.run(main())
-"""
 
 
 class KernelRbdTest(RbdCase):
@@ -54,17 +28,10 @@ class KernelRbdTest(RbdCase):
     def setUp(self):
         super().setUp()
         self.image = self.volume()
-        (osd,) = self.cluster.command("osd dump")["osds"]
-        addresses = [item["addr"] for item in osd["public_addrs"]["addrvec"]]
-        ports = [address.rpartition(":")[2] for address in addresses]
         _export, self.info = self.granted(self.image)
-        ports += self.info["data"]["ports"]
         for guest in (self.a, self.b):
-            command = ("python3", "-c", _FORWARD, *ports)
-            program = guests.Program(guest.lab, guest.name, *command)
-            self.addCleanup(program.kill)
+            ceph_forwarder.start(self, self.cluster, guest)
             self.addCleanup(self.unmap_all, guest)
-            program.wait_for_lines(1)
 
     @staticmethod
     def unmap_all(guest):
