@@ -2,7 +2,8 @@
 """attachd-agent in guests, and the service that they belong to; for the tests of this folder.
 
 The service is on this machine: the API under gunicorn, a manager with the tgt or the nfs driver,
-MariaDB.  Guests reach RabbitMQ, and volumes of tgtd, through proxies of the test, which can fail.
+MariaDB.  Other drivers are in a guest, where the manager calls them.  Agents reach RabbitMQ, and
+volumes of tgtd, through proxies of the test, which can fail.
 """
 
 from collections.abc import Callable
@@ -28,7 +29,7 @@ from attachd.tests.fixtures import (
     tcp_proxy,
     tgtd,
 )
-from attachd.tests.lab import guests, installation, storage_node
+from attachd.tests.lab import guests, installation, remote_driver, storage_node
 from attachd.tests.wait import wait_until
 
 VERSION = "volume 3.71, attachd 1.0"
@@ -83,6 +84,8 @@ touch /run/ready
 until {{condition}}; do :; done
 kill -KILL $(cat {_PID})
 """
+
+_UNMOUNT_SHARES = "losetup --detach-all; umount --lazy --types nfs4 --all; true"
 
 _FORGET = f"""\
 test -e {_PID} && kill -KILL $(cat {_PID}) 2> /dev/null
@@ -197,7 +200,7 @@ class Service:
         agent_broker = rabbitmq.create_agents_vhost(test)
         text = _MANAGER.format(seconds=work, agent=agent, broker=agent_broker, backend=backend)
         deployment.configure(text + "".join(f"{key} = {options[key]}\n" for key in options))
-        deployment.start_manager().show_in_failures(test)
+        self._start_manager(test, deployment)
         deployment.start_gunicorn().show_in_failures(test)
         deployment.wait_until_served()
         self.api = http_client.Client(f"{deployment.url}/v3", VERSION, TIMEOUT)
@@ -206,14 +209,27 @@ class Service:
         self.queue, broker = tcp_proxy.in_front_of(test, agent_broker)
         self._broker = broker.replace("127.0.0.1:", f"{guests.MACHINE}:")
 
+    def _start_manager(self, test: testtools.TestCase, deployment: deployments.Deployment) -> None:
+        deployment.start_manager().show_in_failures(test)
+
+    def run_attachd(self, host: Host, command: str) -> str:
+        """Run the command ``attachd`` on a host, as root, and return what it printed.
+
+        :param command: its arguments, for the shell
+        :raises guests.Failed: it did not exit with 0
+        """
+        settings = f"OS_AUTH_TYPE=none OS_ENDPOINT={self.url} PYTHONWARNINGS=ignore"
+        return host.guest.run(f"{settings} {installation.FOLDER}/bin/attachd {command}").decode()
+
     def start(self, host: Host, more: str = "") -> None:
-        """Start the agent of a host, and wait until the service knows it.
+        """Start the agent of a host, and wait until the service knows it and can call it.
 
         :param more: lines of [agent]
         """
         host.configure(self._broker, more)
         host.start()
         self.wait_until_alive(host)
+        wait_for(lambda: "the agent serves requests" in host.messages())
 
     def extend(self, volume: str, size_gib: int) -> None:
         """Extend a volume, and wait until it has the size."""
@@ -253,7 +269,11 @@ class Service:
         wait_for(lambda: self.attachment(attachment)["device"] == host.guest.path)
 
     def attach(self, volume: str, host: Host, **wanted: Any) -> Any:
-        """Attach a volume to a host, and return the attachment; its device is the guest's path."""
+        """Attach a volume to a host, and return the attachment; its device is the guest's path.
+
+        A busy guest may have been too slow for its agent's check of the host: that is no hang.
+        """
+        wait_for(lambda: not self.agent(host)["error"])
         made = self.ask_to_attach(volume, host, **wanted)
         assert made.status == http.client.OK, made
         attachment = made.body["attachment"]
@@ -340,6 +360,34 @@ class LabDeployment(Service):
         return Path(self.tgtd.options["tgt_volumes_dir"]) / volume
 
 
+class RemoteDeployment(Service):
+    """A service whose driver is in a guest with attachd, beside the storage."""
+
+    def __init__(
+        self,
+        test: testtools.TestCase,
+        guest: guests.Guest,
+        driver: str,
+        options: dict[str, Any],
+    ) -> None:
+        """Start it.
+
+        :param guest: with the storage
+        :param driver: its name
+        :param options: of the driver, as values
+        """
+        self._folder = lifetime.temp_dir(test)
+        remote_driver.install(self._folder)
+        program = self._folder / "driver"
+        command = storage_node.driver_command(driver, options)
+        remote_driver.write_program(program, guest.lab.command_in(guest.name, *command))
+        super().__init__(test, remote_driver.NAME, {"remote_program": program})
+
+    def _start_manager(self, test: testtools.TestCase, deployment: deployments.Deployment) -> None:
+        deployment.environment["PYTHONPATH"] = f"{self._folder}"
+        super()._start_manager(test, deployment)
+
+
 # The manager changes the files behind the server's back, which must not cache them.
 _NFS_SERVER: Final = """\
 NFS_CORE_PARAM {{
@@ -403,6 +451,10 @@ class NfsDeployment(Service):
                 return client.connect_ex(("127.0.0.1", self._port)) == 0
 
         wait_for(accepts)
+
+    def unmount_at_end(self, host: Host) -> None:
+        """Have a host unmount the share before the server ends: without it the command hangs."""
+        self._test.addCleanup(host.guest.run, _UNMOUNT_SHARES)
 
     def restart_server(self) -> None:
         """Kill the server of the share, and start another one, which has no open files."""

@@ -140,6 +140,11 @@ class Lab:
         except AssertionError:
             raise failure from None
 
+    def command_in(self, name: str, *command: str) -> list[str]:
+        """Return a command of this machine that runs another one in a guest."""
+        variables = f"LAB_NAME={self._name}"
+        return ["env", variables, f"{self._command}", "exec", name, shlex.join(command)]
+
     def is_up(self, name: str) -> bool:
         """Whether a guest runs."""
         rows = [line.split() for line in self.run("status").decode().splitlines()]

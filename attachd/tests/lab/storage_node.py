@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lvm driver in a guest with LVM, LIO and nvmet; for the tests of this folder.
+"""A driver in a guest with its storage, such as LVM with LIO and nvmet; for this folder's tests.
 
 The driver runs in the guest, as a process that is sent calls; the manager is not there.
 """
 
+from collections.abc import Mapping
 import json
 from typing import Any
 import uuid
@@ -44,15 +45,17 @@ import dataclasses, json, sys, time
 from oslo_config import cfg
 from attachd.conf import base as base_conf
 from attachd.drivers import base
-from attachd.drivers.lvm.driver import LvmDriver
 from attachd.exception import AttachdError
+from stevedore import driver as entry_point
+name, options = sys.argv[1], json.loads(sys.argv[2])
+driver_class = entry_point.DriverManager("attachd.drivers", name).driver
 conf = cfg.ConfigOpts()
 conf([], project="attachd", default_config_files=[])
 conf.register_opts(base_conf.OPTIONS)
-conf.register_opts(LvmDriver.OPTIONS, group="lvm")
-for name, value in json.loads(sys.argv[1]).items():
-    conf.set_override(name, value, group="lvm")
-driver = LvmDriver("lvm", conf)
+conf.register_opts(driver_class.OPTIONS, group=name)
+for option, value in options.items():
+    conf.set_override(option, value, group=name)
+driver = driver_class(name, conf)
 
 def decode(value):
     if isinstance(value, list):
@@ -84,6 +87,28 @@ for line in sys.stdin:
 """
 
 
+def driver_command(name: str, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the command in a guest with attachd that makes the calls of a driver.
+
+    :param name: of the driver, and of its backend
+    """
+    python = f"{installation.FOLDER}/bin/python"
+    return (*_PRIVILEGES, python, "-c", _DRIVER, name, json.dumps(options))
+
+
+def encode_call(method: str, *arguments: Any) -> str:
+    """Return the line of a call; exports and volumes are values of drivers/base.py."""
+    return json.dumps([method, *map(_encoded, arguments)])
+
+
+def _encoded(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_encoded(item) for item in value]
+    if isinstance(value, base.Export | base.VolumeRef):
+        return {name: getattr(value, name) for name in value.__dataclass_fields__}
+    return value
+
+
 class Refused(Exception):
     """The driver refused a call; the message is its error."""
 
@@ -113,13 +138,7 @@ class StorageNode:
         self.stop()
         self._options = {"lvm_volume_group": GROUP, **options}
         self._driver = guests.Program(
-            self.guest.lab,
-            self.guest.name,
-            *_PRIVILEGES,
-            f"{installation.FOLDER}/bin/python",
-            "-c",
-            _DRIVER,
-            json.dumps(self._options),
+            self.guest.lab, self.guest.name, *driver_command("lvm", self._options)
         )
 
     def restart(self) -> None:
@@ -143,7 +162,7 @@ class StorageNode:
         """
         assert self._driver is not None
         before = len(self._driver.lines())
-        self._driver.write_line(json.dumps([method, *map(_encoded, arguments)]))
+        self._driver.write_line(encode_call(method, *arguments))
         answer = json.loads(self._driver.wait_for_lines(before + 1)[-1])
         if "error" in answer:
             raise Refused(answer["error"])
@@ -170,14 +189,6 @@ class StorageNode:
     def expected(self, volume: base.VolumeRef, *exports: base.Export) -> list[base.BackendExport]:
         """Return what should be listed, without sessions."""
         return _exports(self.call("expected_exports", volume, list(exports)))
-
-
-def _encoded(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_encoded(item) for item in value]
-    if isinstance(value, base.Export | base.VolumeRef):
-        return {name: getattr(value, name) for name in value.__dataclass_fields__}
-    return value
 
 
 def _exports(rows: list[dict[str, Any]]) -> list[base.BackendExport]:

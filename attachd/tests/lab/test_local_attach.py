@@ -4,7 +4,7 @@
 import json
 import secrets
 
-from attachd.tests.lab import deployment, guests, installation
+from attachd.tests.lab import deployment, guests
 
 MIB, GIB = 2**20, 2**30
 FOLDER = "/mnt/volume"
@@ -21,8 +21,7 @@ class LocalAttachTest(deployment.AgentCase):
 
     def type(self, command):
         """Run a command of attachd in a guest, as root, and return what it printed."""
-        settings = f"OS_AUTH_TYPE=none OS_ENDPOINT={self.service.url} PYTHONWARNINGS=ignore"
-        return self.a.guest.run(f"{settings} {installation.FOLDER}/bin/attachd {command}").decode()
+        return self.service.run_attachd(self.a, command)
 
     def attach(self, volume, options=""):
         """Attach a volume and return the output of the command."""

@@ -12,7 +12,6 @@ from attachd.tests.lab import deployment, guests
 MIB = 2**20
 BLOCKS = 64
 FOLDER = "/mnt/volume"
-_UNMOUNT = "losetup --detach-all; umount --lazy --types nfs4 --all; true"
 
 
 class NfsTest(deployment.AgentCase):
@@ -22,9 +21,8 @@ class NfsTest(deployment.AgentCase):
         super().setUp()
         self.service = deployment.NfsDeployment(self)
         for host in self.hosts:
-            # As long as the server runs: without it the command hangs.
-            self.addCleanup(host.guest.run, _UNMOUNT)
-            self.service.start(host, "grow_filesystems = ext4, xfs")
+            self.service.unmount_at_end(host)
+            self.service.start(host)
         self.volume = self.service.api.create_volume()
 
     def assert_nothing_is_on_share(self):
@@ -89,22 +87,6 @@ class NfsTest(deployment.AgentCase):
         """Return how many bytes the files of the share occupy."""
         files = [path for path in self.service.folder.rglob("*") if path.is_file()]
         return sum(path.stat().st_blocks * 512 for path in files)
-
-    def test_file_systems_grow_with_their_volume(self):
-        attachment = self.service.attach(self.volume, self.a)
-        for size_gib, kind in ((2, "ext4 -F"), (3, "xfs -f")):
-            self.a.guest.run(f"mkfs.{kind} -q {self.a.guest.path} && mkdir -p {FOLDER}")
-            self.a.guest.run(f"mount {self.a.guest.path} {FOLDER}")
-            self.service.extend(self.volume, size_gib)
-            self.wait_for_filesystem((size_gib * 1024 - 150) * MIB)
-            self.a.guest.run(f"umount {FOLDER}")
-        self.service.detach(attachment)
-        self.assert_nothing_is_on_share()
-
-    def wait_for_filesystem(self, size):
-        """Wait until the mounted file system has more bytes than this."""
-        command = f"df --output=size --block-size=1 {FOLDER} | tail -1"
-        deployment.wait_for(lambda: int(self.a.guest.run(command)) > size)
 
     def test_writers_are_stopped_at_the_end_of_the_lease(self):
         specs = {"on_lost_agent": "fence", "lost_agent_timeout": "60"}

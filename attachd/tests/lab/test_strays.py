@@ -6,7 +6,7 @@ import secrets
 import uuid
 
 from attachd.drivers import base
-from attachd.tests.lab import deployment, guests, installation, networks, storage_node
+from attachd.tests.lab import deployment, guests, networks, storage_node
 
 _HOLD = "sleep 600 < {path} > /dev/null 2>&1 & echo $! > /run/user.pid"
 _LET_GO = "kill $(cat /run/user.pid); while kill -0 $(cat /run/user.pid) 2> /dev/null; do :; done"
@@ -44,9 +44,8 @@ class StraysTest(deployment.StorageNodeCase):
 
     def strays(self, *words):
         """Run the command; return kind, device, state and error of each stray."""
-        line = f"OS_AUTH_TYPE=none OS_ENDPOINT={self.service.url} PYTHONWARNINGS=ignore"
-        line += f" {installation.FOLDER}/bin/attachd host-strays --hostname {self.a.name} -f json"
-        said = self.guest.run(f"{line} {' '.join(words)} || test $? = 1")
+        line = f"host-strays --hostname {self.a.name} -f json {' '.join(words)}"
+        said = self.service.run_attachd(self.a, f"{line} || test $? = 1")
         rows = json.loads(said)
         return [(row["Kind"], row["Device"], row["State"], row["Error"]) for row in rows]
 
