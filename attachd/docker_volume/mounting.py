@@ -82,8 +82,7 @@ class Mounter:
     def find_staged(self, name: str) -> Entry | None:
         """Return the entry of a volume that is mounted here, or was when the host ended."""
         path = self.path(name)
-        staged = self.volumes.list_staged(f"{self._settings.folder}")
-        return next((entry for entry in staged if path_of(entry) == path), None)
+        return next((entry for entry in self.list_staged() if path_of(entry) == path), None)
 
     def list_staged(self) -> list[Entry]:
         """Return the entries of all volumes that this plugin has mounted here."""
