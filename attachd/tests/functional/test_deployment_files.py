@@ -12,11 +12,13 @@ import shutil
 import subprocess
 import sys
 import threading
+import tomllib
 import unittest
 
 import requests
 import testtools
 
+from attachd.docker_volume.command import SOCKET
 from attachd.tests.fixtures import guides, lifetime, processes, requirements, systemd_units
 from attachd.tests.fixtures.processes import ROOT
 from attachd.tests.selection import full_only
@@ -85,6 +87,17 @@ class UnitsTest(unittest.TestCase):
                 # The commands are there once attachd is installed.
                 wrong = [line for line in ours if "is not executable" not in line]
                 self.assertEqual([], wrong)
+
+
+class DockerFilesTest(unittest.TestCase):
+    def test_engines_and_systemd_have_socket_of_plugin(self):
+        unit = systemd_units.read_unit(ETC / "systemd/attachd-docker-volume.socket")
+        spec = (ETC / "docker/plugins/attachd.spec").read_text()
+        podman = (ETC / "containers/containers.conf.d/attachd.conf").read_text()
+        self.assertEqual([f"{SOCKET}"], unit["ListenStream"])
+        self.assertEqual(f"unix://{SOCKET}\n", spec)
+        plugins = tomllib.loads(podman)["engine"]["volume_plugins"]
+        self.assertEqual({"attachd": f"{SOCKET}"}, plugins)
 
 
 class DropInsTest(unittest.TestCase):
