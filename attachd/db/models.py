@@ -230,6 +230,17 @@ default_volume_types = sa.Table(
     **MARIADB_OPTIONS,
 )
 
+
+def backend_of(host: str | None) -> str | None:
+    """Return ``host@backend`` of ``host@backend#pool``."""
+    return host.partition("#")[0] if host else None
+
+
+def _backend_host_of_new(context: Any) -> str | None:
+    """Return the value of the column backend_host of a row that is inserted."""
+    return backend_of(context.get_current_parameters().get("host"))
+
+
 volumes = sa.Table(
     "volumes",
     METADATA,
@@ -254,6 +265,8 @@ volumes = sa.Table(
     sa.Column("availability_zone", sa.String(255)),
     # host@backend#pool, chosen at creation; host@backend is the RPC server
     sa.Column("host", sa.String(255)),
+    # the host@backend of host
+    sa.Column("backend_host", sa.String(255), default=_backend_host_of_new),
     sa.Column("provider", Json, nullable=False, default=dict),
     # the source of a clone
     sa.Column("source_volid", Uuid),
@@ -274,6 +287,7 @@ volumes = sa.Table(
     sa.Index(None, "created_at", "id"),
     sa.Index(None, "volume_type_id"),
     sa.Index(None, "host"),
+    sa.Index(None, "backend_host", "id"),
     sa.Index(None, "name"),
     sa.Index(None, "user_id"),
     sa.Index(None, "status"),
@@ -700,13 +714,5 @@ event_sequence = sa.Table(
 
 
 def on_backend(backend: str) -> sa.ColumnElement[bool]:
-    """Match the volumes of ``host@backend`` in all its pools, with regard to case in every
-    database.
-    """
-    host, prefix = volumes.c.host, f"{backend}#"
-    return sa.or_(host == backend, sa.func.substr(host, 1, len(prefix)) == prefix)
-
-
-def backend_of(host: str | None) -> str | None:
-    """Return ``host@backend`` of ``host@backend#pool``."""
-    return host.partition("#")[0] if host else None
+    """Match the volumes of ``host@backend`` in all its pools."""
+    return volumes.c.backend_host == backend

@@ -72,6 +72,7 @@ class VolumeRow(VolumeStateRow):
     bootable: bool
     volume_type_id: str | None
     availability_zone: str | None
+    backend_host: str | None
     source_volid: str | None
     owner: str | None
     error: str | None

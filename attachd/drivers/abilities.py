@@ -98,6 +98,25 @@ class Audit(abc.ABC):
         return ()
 
 
+def find_missing(
+    driver: Audit,
+    volume: base.VolumeRef,
+    export: base.Export,
+    listed: Iterable[base.BackendExport],
+) -> list[base.BackendExport]:
+    """Return what an export needs and its backend does not list, by mode; [] if it lists all.
+
+    :param listed: of the volume
+    """
+    present, missing = {found.mode: found for found in listed}, []
+    for expected in driver.expected_exports(volume, [export]):
+        actual = present.get(expected.mode, base.BackendExport(volume.id, expected.mode))
+        holders, parts = expected.holders - actual.holders, expected.parts - actual.parts
+        if holders or parts:
+            missing.append(base.BackendExport(volume.id, expected.mode, holders, parts))
+    return missing
+
+
 class Evict(Audit):
     """The ability to revoke access that the driver did not grant, which audits find."""
 

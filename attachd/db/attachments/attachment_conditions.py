@@ -2,21 +2,18 @@
 """The condition of attachments: what agents and drivers show of them; stored by managers."""
 
 from collections.abc import Collection
-import datetime
 from typing import Any, Final, TypedDict
 
 import sqlalchemy as sa
 
 from attachd.db import models
-from attachd.db.attachments import events, statements
+from attachd.db.attachments import events
+from attachd.db.attachments.backend_attachments import DriverAttachmentRow
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
-from attachd.db.row_types import DriverVolume
-from attachd.db.secrets.encryption import Encrypted
-from attachd.states import VISIBLE_KINDS, AttachmentState, ConditionState
+from attachd.states import AttachmentState, ConditionState
 
 _ATTACHMENTS = models.attachments
-_VOLUMES = models.volumes
 
 
 class Path(TypedDict):
@@ -80,83 +77,10 @@ NOT_OBSERVED: Final[Condition] = {
 }
 
 _TROUBLE: Final = frozenset({ConditionState.DEGRADED, ConditionState.FAILED})
-_IN_VOLUME: Final = (
-    *("size_gib", "provider", "provider_secrets", "name", "project_id", "host", "multiattach"),
-)
-_OF_ATTACHED = (
-    sa.select(
-        *(
-            _ATTACHMENTS.c[name]
-            for name in (
-                *("id", "volume_id", "project_id", "kind", "instance_uuid", "host", "agent"),
-                *("connector", "mode", "own_connection", "provider_secrets", "generation"),
-                *("attached_at", "condition_state", "observed", "by_service", "secret_agent"),
-            )
-        ),
-        *(_VOLUMES.c[name].label(f"volume_{name}") for name in _IN_VOLUME),
-        *statements.TYPE_COLUMNS,
-    )
-    .join(_VOLUMES, _VOLUMES.c.id == _ATTACHMENTS.c.volume_id)
-    .where(
-        _ATTACHMENTS.c.state == AttachmentState.ATTACHED.value,
-        _ATTACHMENTS.c.kind.in_(sorted(VISIBLE_KINDS)),
-    )
-)
-
-
-class AttachedRow(TypedDict):
-    """An attached attachment, with what a driver gets of it and of its volume."""
-
-    id: str
-    volume_id: str
-    project_id: str
-    kind: str
-    instance_uuid: str | None
-    host: str | None
-    agent: str | None
-    connector: dict[str, Any] | None
-    mode: str | None
-    own_connection: bool | None
-    provider_secrets: dict[str, Any] | Encrypted | None
-    generation: int
-    attached_at: datetime.datetime | None
-    condition_state: str | None
-    observed: dict[str, Any] | None
-    volume_size_gib: int
-    volume_provider: dict[str, Any]
-    volume_provider_secrets: dict[str, Any] | Encrypted | None
-    volume_name: str | None
-    volume_project_id: str
-    volume_host: str | None
-    volume_multiattach: bool
-    type_specs: dict[str, str | None] | None
-    back_end_qos: dict[str, str | None] | None
 
 
 @retried
-def list_attached(backend: str) -> list[AttachedRow]:
-    """Return the attached attachments of all volumes of ``host@backend``."""
-    return session.fetch_all(_OF_ATTACHED.where(models.on_backend(backend)), AttachedRow)
-
-
-def volume_of(row: AttachedRow) -> DriverVolume:
-    """Return the volume of an attachment, with what a driver gets."""
-    return {
-        "id": row["volume_id"],
-        "size_gib": row["volume_size_gib"],
-        "provider": row["volume_provider"],
-        "provider_secrets": row["volume_provider_secrets"],
-        "name": row["volume_name"],
-        "project_id": row["volume_project_id"],
-        "host": row["volume_host"],
-        "multiattach": row["volume_multiattach"],
-        "type_specs": row["type_specs"],
-        "back_end_qos": row["back_end_qos"],
-    }
-
-
-@retried
-def record(row: AttachedRow, condition: Condition) -> bool:
+def record(row: DriverAttachmentRow, condition: Condition) -> bool:
     """Store a condition, unless the attachment or its condition has changed since it was read.
 
     Of several processes that observe the same, one stores it.

@@ -661,19 +661,6 @@ def list_recoverable(backend: str, holder: str) -> list[RecoverableAttachmentRow
     )
 
 
-@retried
-def list_live(backend: str) -> list[AttachmentWithVolumeRow]:
-    """Return the attachments at ``host@backend`` that a host has access to, or is being given,
-    oldest first.
-    """
-    return _list(
-        statements.WITH_VOLUME.where(
-            _ATTACHMENTS.c.state.in_(states.LIVE), models.on_backend(backend)
-        ),
-        AttachmentWithVolumeRow,
-    )
-
-
 def _list(statement: sa.Select[Any], row_type: type[RowT]) -> list[RowT]:
     ordered = statement.order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id)
     return session.fetch_all(ordered, row_type)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists of volumes and sums over them; used by the API.
+"""Lists of volumes and sums over them.
 
 A page of any size is two statements; with the attachments of its volumes
 (attachment_queries.list_of_volumes) it is three.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import datetime
-from typing import NamedTuple, TypedDict
+from typing import Final, NamedTuple, TypedDict
 
 import sqlalchemy as sa
 
@@ -124,6 +124,34 @@ def usage(filters: Filters) -> Usage:
     with session.reader() as connection:
         row = connection.execute(statement).one()
     return Usage(int(row[0]), int(row[1]))
+
+
+PAGE: Final = 1000
+"""Volumes of one page of list_ids()."""
+
+
+@retried
+def list_ids(backend: str, after: str = "") -> list[str]:
+    """Return a page of the ids of the volumes of ``host@backend``, in their order.
+
+    :param after: the last id of the page before
+    """
+    statement = (
+        sa.select(_VOLUMES.c.id)
+        .where(models.on_backend(backend), _VOLUMES.c.id > after)
+        .order_by(_VOLUMES.c.id)
+        .limit(PAGE)
+    )
+    with session.reader() as connection:
+        return [*connection.scalars(statement)]
+
+
+def page_ids(backend: str) -> Iterator[list[str]]:
+    """Yield the ids of the volumes of ``host@backend`` in pages."""
+    ids = list_ids(backend)
+    while ids:
+        yield ids
+        ids = list_ids(backend, ids[-1]) if len(ids) == PAGE else []
 
 
 @retried

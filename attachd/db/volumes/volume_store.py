@@ -391,7 +391,8 @@ def create(
         **states.derive(state, ())._asdict(),
     }
     row: VolumeRow = new
-    row["owner"] = models.backend_of(row["host"]) if state in IN_PROGRESS else None
+    row["backend_host"] = models.backend_of(row["host"])
+    row["owner"] = row["backend_host"] if state in IN_PROGRESS else None
     with session.writer() as connection:
         if first is not None:
             first(connection)

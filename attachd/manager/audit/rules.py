@@ -10,6 +10,7 @@ import enum
 from types import MappingProxyType
 from typing import NamedTuple
 
+from attachd.drivers import abilities
 from attachd.drivers.abilities import Audit
 from attachd.drivers.base import AccessMode, BackendExport, Export, VolumeRef
 
@@ -287,22 +288,20 @@ def find_unexpected(driver: Audit, comparison: ExportComparison) -> Iterator[Fin
 
 def find_missing(driver: Audit, comparison: ExportComparison) -> Iterator[tuple[Export, Finding]]:
     """Find what the rows need and the backend does not have, with the export to grant."""
-    present = _by_mode(comparison.exported)
     for export in comparison.certain:
-        missing = []
-        for expected in driver.expected_exports(comparison.volume, [export]):
-            mode = _mode_suffix(expected.mode)
-            actual = present.get(expected.mode, BackendExport(comparison.volume.id, expected.mode))
-            missing += [
-                f"{host} has no access{mode}" for host in sorted(expected.holders - actual.holders)
-            ]
-            missing += [
-                f"there is no {part.removeprefix('the ')}{mode}"
-                for part in sorted(expected.parts - actual.parts)
-            ]
-        if missing:
-            text = f"Of attachment {export.attachment_id}: {', '.join(missing)}."
+        missing = abilities.find_missing(driver, comparison.volume, export, comparison.exported)
+        clauses = [clause for part in missing for clause in _describe_missing(part)]
+        if clauses:
+            text = f"Of attachment {export.attachment_id}: {', '.join(clauses)}."
             yield export, (Kind.MISSING_EXPORT, text)
+
+
+def _describe_missing(missing: BackendExport) -> Iterator[str]:
+    mode = _mode_suffix(missing.mode)
+    for host in sorted(missing.holders):
+        yield f"{host} has no access{mode}"
+    for part in sorted(missing.parts):
+        yield f"there is no {part.removeprefix('the ')}{mode}"
 
 
 def _by_mode(exports: Iterable[BackendExport]) -> dict[AccessMode | None, BackendExport]:

@@ -17,9 +17,11 @@ from attachd.conf import CONF
 from attachd.db import models
 from attachd.db.agents import agent_store, observed_devices
 from attachd.db.agents.observed_devices import AgentIndex
-from attachd.db.attachments import attachment_conditions
+from attachd.db.attachments import attachment_conditions, backend_attachments
 from attachd.db.attachments.attachment_conditions import Condition, Growth
+from attachd.db.attachments.backend_attachments import DriverAttachmentRow
 from attachd.db.row_types import AgentRow
+from attachd.db.volumes import volume_queries
 from attachd.drivers import abilities
 from attachd.manager import backends, fencing
 from attachd.manager.backends import Backend
@@ -139,40 +141,69 @@ def _judge_without_report(seen: Evidence) -> tuple[ConditionState, str | None]:
     return ConditionState.UNKNOWN, message
 
 
+class Observation(NamedTuple):
+    """What agents and a backend show at one moment.
+
+    :ivar started_at: before it
+    :ivar reports: the last ones of all agents, by host
+    :ivar devices: those in the reports, by host and attachment
+    :ivar others: the agents that report devices that they have not made
+    :ivar sessions: the names of the hosts with sessions, by volume; None: the backend lists none
+    """
+
+    started_at: datetime.datetime
+    reports: Mapping[str, AgentRow]
+    devices: Mapping[tuple[str, str], DeviceReport]
+    others: AgentIndex | None
+    sessions: Mapping[str, frozenset[str]] | None
+
+    @classmethod
+    def make(cls, backend: Backend) -> "Observation":
+        """Read reports and sessions."""
+        started_at, agents = models.now(), agent_store.list_all()
+        devices = {
+            (row["host"], device["attachment_id"]): cast("DeviceReport", device)
+            for row in agents
+            for device in row["devices"] or ()
+        }
+        observing = [row for row in agents if row["observed"] is not None]
+        others = AgentIndex(observing) if observing else None
+        reports = {row["host"]: row for row in agents}
+        return cls(started_at, reports, devices, others, _list_sessions(backend))
+
+
 def observe(backend: Backend) -> None:
     """Store how the attachments of a backend are now, and notify of those that have changed.
 
     :raises Unavailable: the database does not answer
     """
-    rows = attachment_conditions.list_attached(backend.host)
-    if not rows:
-        return
-    # Read afterwards: what they show is not older than the rows.
-    agents = agent_store.list_all()
-    reports = {row["host"]: row for row in agents}
-    others = AgentIndex(row for row in agents if row["observed"] is not None)
-    devices = {
-        (host, device["attachment_id"]): cast("DeviceReport", device)
-        for host, report in reports.items()
-        for device in report["devices"] or ()
-    }
-    sessions = _list_sessions(backend)
-    for row in rows:
-        host, session = row["agent"], _has_session(backend, row, sessions)
-        if host is None:
-            seen = _see_other(backend, row, others, session=session)
-        else:
-            device = devices.get((host, row["id"]))
-            reason = _explain_no_report(row, reports.get(host), device)
-            seen = Evidence(host, reason, device, session)
-        if row["observed"] is not None or not _is_nothing_known(seen):
-            _store(backend, row, derive(seen))
+    observation = Observation.make(backend)
+    observable_only = observation.others is None and observation.sessions is None
+    for volume_ids in volume_queries.page_ids(backend.host):
+        rows = backend_attachments.list_attached(volume_ids, observable_only=observable_only)
+        for row in rows:
+            attached_at = row["attached_at"]
+            # The observation may be older than a later one, and is made again soon.
+            if attached_at is None or attached_at <= observation.started_at:
+                _observe_one(backend, row, observation)
+
+
+def _observe_one(backend: Backend, row: DriverAttachmentRow, observation: Observation) -> None:
+    host, session = row["agent"], _has_session(backend, row, observation.sessions)
+    if host is None:
+        seen = _see_other(backend, row, observation.others, session=session)
+    else:
+        device = observation.devices.get((host, row["id"]))
+        reason = _explain_no_report(row, observation.reports.get(host), device)
+        seen = Evidence(host, reason, device, session)
+    if row["observed"] is not None or not _is_nothing_known(seen):
+        _store(backend, row, derive(seen))
 
 
 def _see_other(
     backend: Backend,
-    row: attachment_conditions.AttachedRow,
-    agents: AgentIndex,
+    row: DriverAttachmentRow,
+    agents: AgentIndex | None,
     *,
     session: bool | None,
 ) -> Evidence:
@@ -181,7 +212,7 @@ def _see_other(
     The backend is asked rather than the host: a session that it lists is there.
     """
     fields: Any = row
-    report = agents.find(host_identity.of_row(fields))
+    report = agents.find(host_identity.of_row(fields)) if agents else None
     if report is None or not report["alive"]:
         return Evidence(session=session)
     device: Any = observed_devices.find_device(report, row["volume_id"], {row["id"]})
@@ -204,7 +235,7 @@ def _is_nothing_known(seen: Evidence) -> bool:
 
 
 def _explain_no_report(
-    row: attachment_conditions.AttachedRow, report: AgentRow | None, device: DeviceReport | None
+    row: DriverAttachmentRow, report: AgentRow | None, device: DeviceReport | None
 ) -> str:
     """Return why the report of a host says nothing about an attachment; "": it does."""
     host = row["agent"]
@@ -221,7 +252,7 @@ def _explain_no_report(
     return ""
 
 
-def _may_be_older(report: AgentRow, row: attachment_conditions.AttachedRow) -> bool:
+def _may_be_older(report: AgentRow, row: DriverAttachmentRow) -> bool:
     """Return whether the report of an agent that is alive may be older than an attachment."""
     seen_at, attached_at = report["seen_at"], row["attached_at"]
     assert seen_at is not None, "its agent is alive"
@@ -247,19 +278,19 @@ def _list_sessions(backend: Backend) -> Mapping[str, frozenset[str]] | None:
 
 def _has_session(
     backend: Backend,
-    row: attachment_conditions.AttachedRow,
+    row: DriverAttachmentRow,
     sessions: Mapping[str, frozenset[str]] | None,
 ) -> bool | None:
     """Return whether the host of an attachment has a session; None: it cannot be told."""
     if sessions is None or row["connector"] is None:
         return None
     assert isinstance(backend.driver, abilities.Audit)
-    volume = backends.volume_ref(attachment_conditions.volume_of(row))
+    volume = backends.volume_ref(backend_attachments.volume_of(row))
     names = fencing.list_holders(backend.driver, volume, [backends.export(row)])
     return bool(names & sessions.get(volume.id, frozenset())) if names else None
 
 
-def _store(backend: Backend, row: attachment_conditions.AttachedRow, condition: Condition) -> None:
+def _store(backend: Backend, row: DriverAttachmentRow, condition: Condition) -> None:
     """Store a condition if it has changed, and notify of it if its state has."""
     former = row["observed"] or {}
     is_same_state = condition["state"] == row["condition_state"]

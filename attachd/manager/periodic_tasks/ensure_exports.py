@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Restore the exports that a restarted backend has lost."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 import functools
 
 from oslo_log import log
 
 from attachd import exception
 from attachd.db import host_fences
-from attachd.db.attachments import attachment_store
-from attachd.db.row_types import AttachmentRow
-from attachd.db.volumes import volume_store
+from attachd.db.attachments import attachment_store, backend_attachments
+from attachd.db.attachments.backend_attachments import DriverAttachmentRow
+from attachd.db.volumes import volume_queries, volume_store
+from attachd.drivers.abilities import Audit, find_missing
+from attachd.drivers.base import BackendExport
 from attachd.manager import backends, telemetry
 from attachd.manager.backends import Backend
 from attachd.manager.periodic_tasks.periodic_task import PeriodicTask, run_safely
@@ -21,13 +24,19 @@ LOG = log.getLogger(__name__)
 
 
 class EnsureExportsTask(PeriodicTask):
-    """Restoration of exports after each restart of one backend, in one process."""
+    """Restoration of exports after each restart of one backend, in one process.
+
+    It goes through the volumes of the backend in pages, and grants what the backend does not list.
+    """
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
         self._backoff = Backoff()
         self._boot_id: str | None = None
-        self._pending: Sequence[AttachmentRow] = ()
+        # the last volume of the pages that were done; None: all were
+        self._after: str | None = None
+        self._listed: Listing | None = None
+        self._failed: list[DriverAttachmentRow] = []
 
     def run_once(self) -> None:
         """Find out whether the backend was restarted, and grant what it has lost."""
@@ -39,23 +48,77 @@ class EnsureExportsTask(PeriodicTask):
             LOG.warning("Backend %s: reading its boot id failed: %s", self._backend.name, error)
             return
         if boot_id != self._boot_id:
-            self._pending = attachment_store.list_live(self._backend.host)
+            self._listed = list_exports(self._backend)
+            self._after, self._failed = "", []
             self._boot_id = self._backend.boot_id = boot_id
             self._backoff.clear()
-            LOG.info(
-                "Backend %s: granting %d attachments again",
-                self._backend.name,
-                len(self._pending),
-            )
-        remaining = ensure_exports(self._backend, self._pending, self._backoff)
-        restored = len(self._pending) - len(remaining)
-        telemetry.count_recovery(self._backend, "regrant", restored)
-        self._pending = remaining
+        elif self._failed:
+            self._failed = self._restore(self._failed)
+        while self._after is not None and self._backend.error is None:
+            self._restore_page(self._after)
+
+    def _restore_page(self, after: str) -> None:
+        volume_ids = volume_queries.list_ids(self._backend.host, after)
+        rows = backend_attachments.list_live(volume_ids) if volume_ids else []
+        lost = find_lost(self._backend, rows, self._listed)
+        if lost:
+            LOG.info("Backend %s: granting %d attachments again", self._backend.name, len(lost))
+            self._failed += self._restore(lost)
+        self._after = volume_ids[-1] if volume_ids else None
+        if self._after is None:
+            self._listed = None
+
+    def _restore(self, rows: Sequence[DriverAttachmentRow]) -> list[DriverAttachmentRow]:
+        remaining = ensure_exports(self._backend, rows, self._backoff)
+        telemetry.count_recovery(self._backend, "regrant", len(rows) - len(remaining))
+        return remaining
+
+
+Listing = Mapping[str, Sequence[BackendExport]]
+"""What a backend lists, by volume."""
+
+
+def list_exports(backend: Backend) -> Listing | None:
+    """Return what a backend exports; None: it cannot be listed."""
+    if not isinstance(backend.driver, Audit):
+        return None
+    listed = defaultdict[str, list[BackendExport]](list)
+    try:
+        for export in backend.driver.list_exports():
+            listed[export.volume_id].append(export)
+    except exception.BackendError as error:
+        LOG.warning("Backend %s: its exports cannot be listed: %s", backend.name, error)
+        return None
+    return listed
+
+
+def find_lost(
+    backend: Backend, rows: Sequence[DriverAttachmentRow], listed: Listing | None
+) -> list[DriverAttachmentRow]:
+    """Return the attachments whose exports are not among those that are listed.
+
+    :param rows: of live attachments
+    :param listed: None: it is not known, and each may have been lost
+    """
+    if listed is None:
+        return [*rows]
+    return [row for row in rows if _is_lost(backend, row, listed.get(row["volume_id"], ()))]
+
+
+def _is_lost(backend: Backend, row: DriverAttachmentRow, listed: Sequence[BackendExport]) -> bool:
+    assert isinstance(backend.driver, Audit), "it has listed exports"
+    if row["connector"] is None:
+        return False
+    volume = backends.volume_ref(backend_attachments.volume_of(row))
+    try:
+        return bool(find_missing(backend.driver, volume, backends.export(row), listed))
+    except exception.SecretUnreadable:
+        return True  # Its grant fails, and says why.
 
 
 def ensure_exports(
-    backend: Backend, rows: Sequence[AttachmentRow], backoff: Backoff
-) -> list[AttachmentRow]:
+    backend: Backend, rows: Sequence[DriverAttachmentRow], backoff: Backoff
+) -> list[DriverAttachmentRow]:
     """Grant attachments again after the backend was restarted.
 
     :param rows: of live attachments
@@ -73,7 +136,7 @@ def ensure_exports(
     return remaining
 
 
-def grant_again(backend: Backend, row: AttachmentRow) -> None:
+def grant_again(backend: Backend, row: DriverAttachmentRow) -> None:
     """Grant an attachment that the backend has lost; its row stays as it is.
 
     :param row: of a live attachment, as it was read some time ago

@@ -433,6 +433,7 @@ def _create_volumes() -> None:
         sa.Column("volume_type_id", sa.String(36)),
         sa.Column("availability_zone", sa.String(255)),
         sa.Column("host", sa.String(255)),
+        sa.Column("backend_host", sa.String(255)),
         sa.Column("provider", LONG_TEXT, nullable=False),
         sa.Column("source_volid", sa.String(36)),
         sa.Column("admin_metadata", LONG_TEXT, nullable=False),
@@ -458,6 +459,7 @@ def _create_volumes() -> None:
     op.create_index("ix_volumes_status", "volumes", ["status"])
     op.create_index("ix_volumes_volume_type_id", "volumes", ["volume_type_id"])
     op.create_index("ix_volumes_host", "volumes", ["host"])
+    op.create_index("ix_volumes_backend_host_id", "volumes", ["backend_host", "id"])
     op.create_index("ix_volumes_source_volid", "volumes", ["source_volid"])
     op.create_index("ix_volumes_owner", "volumes", ["owner"])
     op.create_index("ix_volumes_created_at_id", "volumes", ["created_at", "id"])

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The abilities of drivers."""
 
+import dataclasses
 import unittest
 
 from attachd.drivers import abilities, base, fake
@@ -27,6 +28,17 @@ class AbilitiesTest(unittest.TestCase):
         incomplete = type("Incomplete", (MINIMAL_DRIVER, abilities.Evict), {})
         with self.assertRaisesRegex(TypeError, "expected_exports.*list_exports.*revoke_all"):
             configured.driver(incomplete)
+
+    def test_missing_is_what_export_needs_and_backend_does_not_list(self):
+        driver = configured.driver(fake.FakeDriver)
+        export = base.Export("a", {}, "rw")
+        (needed,) = driver.expected_exports(VOLUME, [export])
+        self.assertEqual([needed], abilities.find_missing(driver, VOLUME, export, []))
+        self.assertEqual([], abilities.find_missing(driver, VOLUME, export, [needed]))
+        other = dataclasses.replace(needed, mode="ro")
+        self.assertEqual([needed], abilities.find_missing(driver, VOLUME, export, [other]))
+        more = dataclasses.replace(needed, holders=needed.holders | {"b"})
+        self.assertEqual([], abilities.find_missing(driver, VOLUME, export, [more]))
 
     def test_list_volume_exports_by_default_filters_list_exports(self):
         listed = [base.BackendExport("v", "rw"), base.BackendExport("other", "rw")]

@@ -9,7 +9,7 @@ import itertools
 from typing import Any
 
 from attachd import exception
-from attachd.db.attachments import attachment_store
+from attachd.db.attachments import backend_attachments
 from attachd.db.attachments.connect_rules import READONLY
 from attachd.db.attachments.legacy import Creator
 from attachd.db.types import type_store
@@ -115,7 +115,7 @@ class GrantedModesTest(backends.BackendCase):
 
     def restart(self, attachment_id):
         self.driver.restart()
-        live = attachment_store.list_live(self.backend.host)
+        live = backend_attachments.list_live([self.volume_id])
         ensure_exports.ensure_exports(
             self.backend, [row for row in live if row["id"] == attachment_id], Backoff()
         )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The condition of an attachment is stored once, and only if the attachment is the same."""
 
-from attachd.db.attachments import attachment_conditions, events
+from attachd.db.attachments import attachment_conditions, backend_attachments, events
 from attachd.tests.fixtures import backends, db_rows
 
 
@@ -12,7 +12,7 @@ class RecordTest(backends.BackendCase):
         self.attachment = db_rows.add_attachment(self.volume, "attached", agent="h1")["id"]
 
     def read(self):
-        (row,) = attachment_conditions.list_attached(backends.HOST)
+        (row,) = backend_attachments.list_attached([self.volume])
         return row
 
     def condition(self, state):
@@ -58,14 +58,5 @@ class RecordTest(backends.BackendCase):
         self.assertEqual({self.attachment: condition, other: None}, found)
 
     def read_of(self, attachment_id):
-        rows = attachment_conditions.list_attached(backends.HOST)
+        rows = backend_attachments.list_attached([self.volume])
         return next(row for row in rows if row["id"] == attachment_id)
-
-    def test_volume_of_row_is_what_drivers_get(self):
-        volume = attachment_conditions.volume_of(self.read())
-        known = db_rows.get_volume(self.volume)
-        for name in ("id", "size_gib", "name", "project_id", "host", "provider", "multiattach"):
-            self.assertEqual(known[name], volume[name], name)
-
-    def test_list_attached_has_only_those_of_the_backend(self):
-        self.assertEqual([], attachment_conditions.list_attached("here@other"))

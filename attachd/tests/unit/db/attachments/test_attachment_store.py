@@ -390,9 +390,6 @@ class ReadTest(Case):
         uncertain = {"connect_unknown", "disconnect_failed"}
         self.assertEqual({"connecting", "disconnecting"} | uncertain, found)
 
-    def test_list_live_returns_rows_of_backend(self):
-        self.assertEqual(set(states.LIVE), self._by_state(attachment_store.list_live))
-
     def _by_state(self, function, *args):
         for host in ("h@b#p", "h@b", "h@bb#p", None):
             volume = db_rows.add_volume(host=host, multiattach=True)["id"]

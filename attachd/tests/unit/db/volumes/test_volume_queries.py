@@ -2,6 +2,7 @@
 """Lists of volumes: filters, sums, and their cost."""
 
 import datetime
+from unittest import mock
 
 from attachd import exception
 from attachd.db import models
@@ -103,6 +104,15 @@ class QueriesTest(databases.DatabaseCase):
         for verb, found in expected.items():
             times = [Comparison("created_at", verb, moment)]
             self.assertEqual(found, self._ids({"times": times}), verb)
+
+    def test_pages_have_each_volume_of_backend_once(self):
+        hosts = ("i@b#p", "i@b#q", "i@b", "i@bb", "I@b#p", None)
+        added = [db_rows.add_volume(host=host)["id"] for host in hosts]
+        with mock.patch.object(volume_queries, "PAGE", 2):
+            pages = list(volume_queries.page_ids("i@b"))
+        self.assertEqual([2, 1], list(map(len, pages)))
+        self.assertEqual(sorted(added[:3]), [item for page in pages for item in page])
+        self.assertEqual([], list(volume_queries.page_ids("i@c")))
 
     def test_allocated_since_counts_volumes_newer_than_report(self):
         seen = models.now()

@@ -10,6 +10,7 @@ from attachd import exception
 from attachd.db import models
 from attachd.db.agents import agent_store
 from attachd.db.attachments import attachment_conditions, events
+from attachd.db.volumes import volume_queries
 from attachd.drivers import base
 from attachd.manager.periodic_tasks import conditions
 from attachd.manager.periodic_tasks.conditions import ConditionTask, Evidence
@@ -151,6 +152,17 @@ class ObserveTest(ObserveCase):
         self.report(attachment)
         self.assertEqual("ok", self.state(attachment))
         self.assertEqual(["failed", "ok"], self.events(attachment))
+
+    def test_attachments_of_all_pages_are_observed(self):
+        attachments = []
+        for _ in range(3):
+            self.volume = db_rows.add_volume()["id"]
+            attachments.append(self.add())
+        devices = [device(attachment_id=attachment) for attachment in attachments]
+        agent_store.record_report(HOST, {"devices": devices})
+        with mock.patch.object(volume_queries, "PAGE", 2):
+            self.observe()
+        self.assertEqual(["ok"] * 3, [self.condition(item)["state"] for item in attachments])
 
     def test_first_good_condition_is_no_event_and_a_bad_one_is(self):
         good, bad = self.add(), self.add()

@@ -5,7 +5,8 @@ from unittest import mock
 
 from attachd import exception
 from attachd.db import host_fences
-from attachd.db.attachments import attachment_store
+from attachd.db.attachments import backend_attachments
+from attachd.db.volumes import volume_queries
 from attachd.manager import attach, detach
 from attachd.manager.periodic_tasks import ensure_exports
 from attachd.periodics import MIN_BACKOFF, Backoff
@@ -19,12 +20,13 @@ class EnsureExportsTest(backends.BackendCase):
 
     def setUp(self):
         super().setUp()
-        self.ids = []
+        self.ids, volumes = [], []
         for _ in range(3):
             volume_id = db_rows.add_volume()["id"]
+            volumes.append(volume_id)
             self.ids.append(db_rows.add_attachment(volume_id)["id"])
             attach.attach(self.backend, self.ids[-1], volume_id, CONNECTOR)
-        self.read = attachment_store.list_live(backends.HOST)
+        self.read = backend_attachments.list_live(volumes)
         self.driver.restart()
 
     def _grant_again(self):
@@ -111,12 +113,46 @@ class EnsureExportsTaskTest(backends.BackendCase):
         )
         self.assertEqual({attachment_id, other}, self.driver.granted())
 
+    def test_run_once_of_another_process_grants_only_what_is_lost(self):
+        attachment_id, lost = self._attached(), self._attached()
+        granted = self.driver.driver_calls[-1]
+        self.driver.revoke(granted.volume, granted.export, [])
+        self.driver.driver_calls.clear()
+        self.task.run_once()
+        self.assertEqual([lost], [item.export.attachment_id for item in self.driver.driver_calls])
+        self.assertEqual({attachment_id, lost}, self.driver.granted())
+
+    def test_run_once_without_listing_grants_all(self):
+        attachment_ids = {self._attached(), self._attached()}
+        self.driver.driver_calls.clear()
+        with self.driver.failing("list_exports"):
+            self.task.run_once()
+        granted = {item.export.attachment_id for item in self.driver.driver_calls}
+        self.assertEqual(attachment_ids, granted)
+
+    def test_run_once_continues_after_backend_was_down(self):
+        self.task.run_once()
+        attachment_ids = {self._attached() for _ in range(3)}
+        self.driver.restart()
+
+        def script(call):
+            if call.method == "grant":
+                self.backend.error = "down"
+
+        self.driver.script = script
+        with mock.patch.object(volume_queries, "PAGE", 1):
+            self.task.run_once()
+            self.assertEqual(1, len(self.driver.granted()))
+            self.driver.script, self.backend.error = None, None
+            self.task.run_once()
+        self.assertEqual(attachment_ids, self.driver.granted())
+
     def test_run_once_after_database_failure_grants_again(self):
         self.task.run_once()
         attachment_id = self._attached()
         self.driver.restart()
         gone = exception.Unavailable(reason="The database does not answer.")
-        with mock.patch.object(attachment_store, "list_live", side_effect=gone):
+        with mock.patch.object(backend_attachments, "list_live", side_effect=gone):
             self.assertRaises(exception.Unavailable, self.task.run_once)
         self.task.run_once()
         self.assertEqual({attachment_id}, self.driver.granted())
