@@ -2,19 +2,15 @@
 """The Node service of attachd-csi on a host with an agent, with real volumes and file systems."""
 
 from pathlib import Path
-import subprocess
 from typing import Any
 import unittest
 
 from attachd.csi import csi_pb2
-from attachd.linux import mountinfo
 from attachd.tests import wait
 from attachd.tests.fixtures import agent_deployment
 from attachd.tests.fixtures.agent_deployment import AgentDeployment
-from attachd.tests.fixtures.csi_driver import CsiDriver
-from attachd.tests.fixtures.lifetime import temp_dir
+from attachd.tests.fixtures.csi_nodes import CsiNode, mounts_below
 
-NOWHERE = "http://127.0.0.1:1"
 _Capability = csi_pb2.VolumeCapability
 
 
@@ -34,18 +30,6 @@ def capability(
     return _Capability(mount=mounted, access_mode=access)
 
 
-def mounts_below(folder: Path) -> list[str]:
-    """Return the mountpoints below a folder."""
-    mounts = [mount.mountpoint for mount in mountinfo.list_mounts()]
-    return [path for path in mounts if path.startswith(f"{folder}/")]
-
-
-def unmount_below(folder: Path) -> None:
-    """Unmount all that is mounted below a folder."""
-    for path in reversed(mounts_below(folder)):
-        subprocess.run(["umount", "--lazy", path], check=False)
-
-
 class CsiNodeCase(unittest.TestCase):
     """A host, its agent, and the driver.
 
@@ -58,17 +42,11 @@ class CsiNodeCase(unittest.TestCase):
     def setUp(self) -> None:
         super().setUp()
         self.deployment = agent_deployment.shared(self)
-        self.host = agent_deployment.AgentHost(self.deployment, self)
-        self.folder = temp_dir(self)
-        self.addCleanup(unmount_below, self.folder)
+        node = CsiNode(self, self.deployment, "--zone=zone-1")
+        self.host, self.driver, self.folder = node.host, node.driver, node.folder
+        self.agent = self.host.agents[-1]
         self.staging = f"{self.folder}/staging"
         self.targets = [f"{self.folder}/pod{number}" for number in range(2)]
-        socket = self.host.top / "agent.sock"
-        self.host.set(f"local_socket = {socket}")
-        self.agent = self.host.start()
-        self.driver = CsiDriver(
-            self, NOWHERE, "--mode=node", f"--agent-socket={socket}", "--zone=zone-1"
-        )
         self.volume_id = self.deployment.create_volume()
         self.attach()
 

@@ -12,8 +12,9 @@ import grpc
 from attachd.agent.mount import file_groups
 from attachd.csi import csi_pb2
 from attachd.tests.fixtures import csi_driver, requirements, systemd_units
+from attachd.tests.fixtures.csi_nodes import NOWHERE
 from attachd.tests.fixtures.processes import ROOT
-from attachd.tests.functional.csi_node_case import NOWHERE, CsiNodeCase, capability
+from attachd.tests.functional.csi_node_case import CsiNodeCase, capability
 from attachd.tests.selection import full_only
 from attachd.tests.wait import wait_until
 

@@ -17,8 +17,7 @@ import testtools
 from attachd.tests import wait
 from attachd.tests.fixtures import agent_deployment, csi_proxy
 from attachd.tests.fixtures.csi_driver import CsiDriver
-from attachd.tests.fixtures.lifetime import temp_dir
-from attachd.tests.functional.csi_node_case import NOWHERE, mounts_below, unmount_below
+from attachd.tests.fixtures.csi_nodes import CsiNode, mounts_below
 from attachd.tests.functional.csi_platform import Claim, Node, Platform
 from attachd.tests.selection import full_only
 
@@ -36,11 +35,15 @@ class PlatformCase(testtools.TestCase):
         self.addDetail("seed", testtools.content.text_content(f"{self.seed}"))
         self.addOnException(self.show_errors)
         self.deployment = agent_deployment.shared(self)
-        self.hosts = [agent_deployment.AgentHost(self.deployment, self) for _ in range(2)]
-        self.drivers = [CsiDriver(self, self.deployment.url) for _ in range(2)]
-        controllers = [self.start_proxy(driver) for driver in self.drivers]
-        self.nodes = [self.start_node(host) for host in self.hosts]
-        self.platform = Platform(controllers, self.seed)
+        started = [CsiNode(self, self.deployment) for _ in range(2)]
+        controllers = [CsiDriver(self, self.deployment.url) for _ in range(2)]
+        self.hosts = [node.host for node in started]
+        self.drivers = [*controllers, *(node.driver for node in started)]
+        self.nodes = [
+            Node(node.host.name, self.start_proxy(node.driver), node.folder) for node in started
+        ]
+        self.claims = []
+        self.platform = Platform([self.start_proxy(driver) for driver in controllers], self.seed)
 
     def show_errors(self, _error):
         self.addDetail("errors", testtools.content.text_content(f"{self.platform.errors}"))
@@ -54,19 +57,10 @@ class PlatformCase(testtools.TestCase):
 
         return csi_proxy.CsiProxy(self, driver.socket, next_fault)
 
-    def start_node(self, host):
-        socket = host.top / "agent.sock"
-        host.set(f"local_socket = {socket}")
-        host.start()
-        folder = temp_dir(self)
-        self.addCleanup(unmount_below, folder)
-        driver = CsiDriver(self, NOWHERE, "--mode=node", f"--agent-socket={socket}")
-        self.drivers.append(driver)
-        return Node(host.name, self.start_proxy(driver), folder)
-
     def live(self, number):
         """Have pods use a volume on one node, and then on the other, until it is deleted."""
         claim = Claim(FILE_SYSTEMS[number % len(FILE_SYSTEMS)])
+        self.claims.append(claim)
         generator = random.Random(self.seed + number)
         first, second = generator.sample(self.nodes, 2)
         text = f"{self.seed} {number}"
@@ -118,9 +112,10 @@ class PlatformCase(testtools.TestCase):
             self.assertEqual(([], []), (host.loops(), host.daemons()))
             self.assertEqual([], mounts_below(node.folder))
         volumes = self.deployment.request("GET", "/volumes").json()["volumes"]
-        left = [volume["name"] for volume in volumes if volume["name"].startswith("pvc-")]
-        self.assertEqual([], left)
-        self.assertEqual([], [t.name for t in self.deployment.tgtd.targets()])
+        names = {claim.name for claim in self.claims}
+        self.assertEqual([], [item["name"] for item in volumes if item["name"] in names])
+        targets = " ".join(target.name for target in self.deployment.tgtd.targets())
+        self.assertEqual([], [item.name for item in self.claims if item.volume_id in targets])
 
 
 def write(path, text):

@@ -6,7 +6,6 @@ one node may have, on two nodes with real agents, with API, manager and tgtd.
 """
 
 import dataclasses
-from pathlib import Path
 import uuid
 
 import grpc
@@ -16,10 +15,9 @@ import testtools
 
 from attachd.tests.fixtures import agent_deployment, csi_driver
 from attachd.tests.fixtures.csi_driver import CsiDriver
+from attachd.tests.fixtures.csi_nodes import CsiNode, mounts_below
 from attachd.tests.fixtures.csi_requests import GIB, mount, new_volume, sizes
-from attachd.tests.fixtures.lifetime import temp_dir
 from attachd.tests.functional import state_machines
-from attachd.tests.functional.csi_node_case import NOWHERE, mounts_below, unmount_below
 from attachd.tests.selection import full_only
 
 STEPS = 14
@@ -31,14 +29,13 @@ CAPABILITY = mount("SINGLE_NODE_MULTI_WRITER", fs_type="ext4")
 class Node:
     """A node, and what the model knows of the volume there.
 
+    :ivar started: its host and driver
     :ivar context: of the last publication; None: there was none
     :ivar read_only: of the publication; None: the volume is not published here
     :ivar pods: where it is published on the node
     """
 
-    host: agent_deployment.AgentHost
-    driver: CsiDriver
-    folder: Path
+    started: CsiNode
     context: dict[str, str] | None = None
     read_only: bool | None = None
     is_staged: bool = False
@@ -46,10 +43,10 @@ class Node:
 
     @property
     def staging(self):
-        return f"{self.folder}/staging"
+        return f"{self.started.folder}/staging"
 
     def target(self, pod):
-        return f"{self.folder}/pod{pod}"
+        return f"{self.started.folder}/pod{pod}"
 
     def forget(self):
         """Return to the state without a volume."""
@@ -124,7 +121,7 @@ class CsiMachine(stateful.RuleBasedStateMachine):
             self.controller,
             "ControllerPublishVolume",
             volume_id=self.known_id(),
-            node_id=node.host.name,
+            node_id=node.started.host.name,
             volume_capability=CAPABILITY,
             readonly=read_only,
         )
@@ -140,7 +137,7 @@ class CsiMachine(stateful.RuleBasedStateMachine):
             self.controller,
             "ControllerUnpublishVolume",
             volume_id=self.known_id(),
-            node_id=node.host.name,
+            node_id=node.started.host.name,
         )
         if code == "OK":
             node.read_only = None
@@ -161,7 +158,7 @@ class CsiMachine(stateful.RuleBasedStateMachine):
         code = "NOT_FOUND" if node.read_only is None else "OK"
         if node.read_only:
             return  # There is no file system on it to mount, or there is: another test has both.
-        self.call(code, node.driver, "NodeStageVolume", **self.staged_fields(node))
+        self.call(code, node.started.driver, "NodeStageVolume", **self.staged_fields(node))
         node.is_staged = node.is_staged or code == "OK"
 
     @stateful.rule(number=NODES, pod=PODS)
@@ -172,7 +169,7 @@ class CsiMachine(stateful.RuleBasedStateMachine):
         code = "OK" if node.is_staged else "FAILED_PRECONDITION"
         self.call(
             code,
-            node.driver,
+            node.started.driver,
             "NodePublishVolume",
             **self.staged_fields(node),
             target_path=node.target(pod),
@@ -185,7 +182,7 @@ class CsiMachine(stateful.RuleBasedStateMachine):
         node = self.nodes[number]
         self.call(
             "OK",
-            node.driver,
+            node.started.driver,
             "NodeUnpublishVolume",
             volume_id=self.known_id(),
             target_path=node.target(pod),
@@ -198,7 +195,7 @@ class CsiMachine(stateful.RuleBasedStateMachine):
         code = "FAILED_PRECONDITION" if node.pods else "OK"
         self.call(
             code,
-            node.driver,
+            node.started.driver,
             "NodeUnstageVolume",
             volume_id=self.known_id(),
             staging_target_path=node.staging,
@@ -211,7 +208,7 @@ class CsiMachine(stateful.RuleBasedStateMachine):
         code = "OK" if pod in node.pods else "NOT_FOUND"
         self.call(
             code,
-            node.driver,
+            node.started.driver,
             "NodeGetVolumeStats",
             volume_id=self.known_id(),
             volume_path=node.target(pod),
@@ -222,7 +219,7 @@ class CsiMachine(stateful.RuleBasedStateMachine):
         if not self.exists:
             return
         found = self.controller.call("ControllerGetVolume", volume_id=self.volume_id)
-        published = [node.host.name for node in self.nodes if node.read_only is not None]
+        published = [node.started.host.name for node in self.nodes if node.read_only is not None]
         assert list(found.status.published_node_ids) == published
 
     @stateful.invariant()
@@ -230,7 +227,7 @@ class CsiMachine(stateful.RuleBasedStateMachine):
         for node in self.nodes:
             expected = {node.target(pod) for pod in node.pods}
             expected |= {node.staging} if node.is_staged else set()
-            assert set(mounts_below(node.folder)) == expected
+            assert set(mounts_below(node.started.folder)) == expected
 
     def teardown(self):
         for number, node in enumerate(self.nodes):
@@ -238,7 +235,7 @@ class CsiMachine(stateful.RuleBasedStateMachine):
                 self.end_pod(number, pod)
             self.unstage(number)
             self.unpublish(number)
-            assert node.host.entries() == []
+            assert node.started.host.entries() == []
             node.forget()
         self.delete()
 
@@ -248,15 +245,5 @@ class CsiStateMachineTest(testtools.TestCase):
     def test_random_sequences_of_calls_match_model(self):
         deployment = agent_deployment.shared(self)
         CsiMachine.controller = csi_driver.shared(self, deployment.url)
-        CsiMachine.nodes = [self.start_node(deployment) for _ in range(2)]
+        CsiMachine.nodes = [Node(CsiNode(self, deployment)) for _ in range(2)]
         state_machines.run(CsiMachine, STEPS)
-
-    def start_node(self, deployment):
-        host = agent_deployment.AgentHost(deployment, self)
-        socket = host.top / "agent.sock"
-        host.set(f"local_socket = {socket}")
-        host.start()
-        folder = temp_dir(self)
-        self.addCleanup(unmount_below, folder)
-        driver = CsiDriver(self, NOWHERE, "--mode=node", f"--agent-socket={socket}")
-        return Node(host, driver, folder)
