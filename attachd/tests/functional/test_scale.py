@@ -16,7 +16,9 @@ from attachd.api import microversions as mv
 from attachd.api.attachments import handlers as attachment_lists
 from attachd.api.volumes import handlers as volume_lists
 from attachd.conf import CONF
+from attachd.db.attachments import backend_attachments
 from attachd.db.engine import session
+from attachd.db.volumes import volume_queries
 from attachd.tests.fixtures import api_context, large_database
 from attachd.tests.selection import full_only
 
@@ -178,6 +180,21 @@ class OnMariadb(Pages):
                 with self.subTest(asked, marker=marker):
                     cost, _ = self.read(self.volumes, self.member, {**asked, "marker": marker})
                     self.assertLess(cost, 1.2 * first + 20)
+
+    def test_page_of_backend_reads_volumes_of_page(self):
+        backend, page, after = "storage-7@fast", 100, ""
+        with mock.patch.object(volume_queries, "PAGE", page):
+            for _ in range(3):
+                with large_database.count_row_reads() as count:
+                    ids = volume_queries.list_ids(backend, after)
+                    rows = backend_attachments.list_attached(ids)
+                with self.subTest(after=after):
+                    self.assertEqual(page, len(ids))
+                    self.assertLessEqual(len(rows), 2 * page)
+                    # Of each volume an entry of an index, and of each of its two attachments
+                    # itself, the volume, and what a driver gets of its type.
+                    self.assertLess(count[0], 15 * page)
+                after = ids[-1]
 
     def test_page_of_deleted_reads_same_row_count_at_any_position(self):
         own = f"AND project_id = '{large_database.LARGE_PROJECT}'"
