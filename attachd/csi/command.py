@@ -11,7 +11,6 @@ from typing import Final
 
 from openstack import exceptions
 
-from attachd import service
 from attachd.cli.clouds import Cloud
 from attachd.csi import server
 from attachd.csi.controller import Controller
@@ -61,12 +60,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def _parse(words: Sequence[str], cloud: Cloud) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        NAME,
-        description="Serve the Container Storage Interface on a unix socket.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action="version", version=f"{NAME} {service.version()}")
+    parser = daemon.make_parser(NAME, "Serve the Container Storage Interface on a unix socket.")
     parser.add_argument(
         "--endpoint",
         type=_endpoint,

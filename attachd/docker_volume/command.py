@@ -10,7 +10,7 @@ from typing import Final
 
 from openstack import exceptions
 
-from attachd import exception, service
+from attachd import exception
 from attachd.cli.clouds import Cloud
 from attachd.docker_volume.mounting import Mounter, Settings
 from attachd.docker_volume.named_volumes import NamedVolumes
@@ -68,12 +68,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def _parse(words: Sequence[str], cloud: Cloud) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        NAME,
-        description="Serve volumes to Docker and Podman on a unix socket.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action="version", version=f"{NAME} {service.version()}")
+    parser = daemon.make_parser(NAME, "Serve volumes to Docker and Podman on a unix socket.")
     parser.add_argument(
         "--socket",
         type=Path,

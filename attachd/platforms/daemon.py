@@ -10,12 +10,20 @@ import threading
 from types import FrameType
 from typing import Final
 
+from attachd import service
 from attachd.platforms.calls import RequestIds
 
 AGENT_SOCKET: Final = Path("/run/attachd/agent.sock")
 _PAUSE: Final = 1.0
 """Seconds in which a signal is noticed."""
 _FORMAT: Final = "%(asctime)s %(levelname)s %(name)s [%(request_id)s] %(message)s"
+
+
+def make_parser(name: str, description: str) -> argparse.ArgumentParser:
+    """Return the parser of a daemon's command line."""
+    parser = argparse.ArgumentParser(name, description=description, allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"{name} {service.version()}")
+    return parser
 
 
 def add_node_options(parser: argparse.ArgumentParser) -> None:
