@@ -40,6 +40,8 @@ debug = {debug}
 
 [rpc]
 attach_timeout = {attach_timeout}
+# Calls of managers that die are in progress until they time out, and all are of one project.
+max_calls = 1000
 """
 
 
