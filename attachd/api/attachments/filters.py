@@ -24,10 +24,13 @@ _COLUMNS = MappingProxyType(
 _TIMES = ("created_at", "updated_at", "attached_at")
 _IDS = ("volume_id", "instance_id", "move_from")
 _STATES = ("status", "attach_status")
+_CONDITION: Final = "condition"
+_CONDITIONS: Final = ("degraded", "failed", "ok")
 _LIKE = filter_register.LIKE
 
 _AGENT = "attachd 1.0: attachments on the agent of this host."
 _MOVE_FROM = "attachd 1.0: the attachment that takes over from this one."
+_OBSERVED = "attachd 1.0: attachments that are attached, in this condition."
 _COMPARED = (
     "attachd 1.0: attachments whose {} compares as given: `gt:TIME`, or gte, eq, neq, lt, lte; "
     "separate several with commas."
@@ -36,6 +39,7 @@ ATTACHD_FILTERS: Mapping[str, validation.Schema] = MappingProxyType(
     {
         "agent": {"type": "string", "description": _AGENT},
         "move_from": {"type": "string", "description": _MOVE_FROM},
+        _CONDITION: {"enum": [*_CONDITIONS], "description": _OBSERVED},
         **{name: {"type": "string", "description": _COMPARED.format(name)} for name in _TIMES},
     }
 )
@@ -132,8 +136,10 @@ def parse_deleted(
 def _to_columns(project_id: str | None, requested: Mapping[str, str]) -> Filters:
     filters: dict[str, Any] = {} if project_id is None else {"project_id": project_id}
     like: dict[str, str] = {}
+    if _CONDITION in requested:
+        filters["condition_state"] = requested[_CONDITION]
     for name, value in requested.items():
-        if name.rstrip(_LIKE) in _STATES:
+        if name.rstrip(_LIKE) in {*_STATES, _CONDITION}:
             states_so_far = filters.get("states", frozenset(states.AttachmentState))
             filters["states"] = states_so_far & _in_state(name, value)
         elif name in _TIMES:
@@ -149,9 +155,10 @@ def _to_columns(project_id: str | None, requested: Mapping[str, str]) -> Filters
 
 
 def _check_states(requested: Mapping[str, str]) -> None:
-    """Refuse an unknown status; without attachd 1.0 the result is empty instead."""
-    known = sorted({state.wire for state in states.AttachmentState})
-    for name in _STATES:
+    """Refuse an unknown status or condition; without attachd 1.0 the result is empty instead."""
+    statuses = sorted({state.wire for state in states.AttachmentState})
+    accepted = {**dict.fromkeys(_STATES, statuses), _CONDITION: _CONDITIONS}
+    for name, known in accepted.items():
         if name in requested and requested[name] not in known:
             raise exception.InvalidInput(
                 field=name,
@@ -161,6 +168,8 @@ def _check_states(requested: Mapping[str, str]) -> None:
 
 
 def _in_state(name: str, value: str) -> frozenset[states.AttachmentState]:
+    if name == _CONDITION:
+        return frozenset({states.AttachmentState.ATTACHED})
     if not name.endswith(_LIKE):
         return states.attachment_states(value)
     return frozenset(state for state in states.AttachmentState if value in state.wire)

@@ -45,6 +45,7 @@ class Filters(TypedDict, total=False):
     host: str
     agent: str
     move_from: str
+    condition_state: str
     states: Collection[AttachmentState]
     like: Mapping[str, str]
     times: Sequence[paging.Comparison]
@@ -54,8 +55,10 @@ SEARCHABLE = frozenset({"volume_id", "instance_uuid", "host", "mountpoint"})
 _LAST_CHANGE = {
     "updated_at": sa.func.coalesce(_ATTACHMENTS.c.updated_at, _ATTACHMENTS.c.created_at)
 }
-_EQUAL = ("project_id", "volume_id", "instance_uuid", "host", "agent", "move_from")
-_SELECTIVE = frozenset({"volume_id", "instance_uuid", "host", "agent", "move_from"})
+_SELECTIVE = frozenset(
+    {"volume_id", "instance_uuid", "host", "agent", "move_from", "condition_state"}
+)
+_EQUAL = ("project_id", *sorted(_SELECTIVE))
 SORTABLE = frozenset({"id", "volume_id", "instance_uuid", "host", "created_at", "updated_at"})
 
 

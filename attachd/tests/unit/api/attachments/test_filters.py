@@ -113,6 +113,16 @@ class ExtFiltersTest(unittest.TestCase):
         others["move_from"] = MOVE_FROM
         self.assertEqual(others, parsed)
 
+    def test_condition_filter_matches_only_attached(self):
+        for query in ({"condition": "failed"}, {"condition": "failed", "status": "attached"}):
+            parsed = read(query, attachd_version=mv.ATTACHD_1_0)
+            found = (parsed["condition_state"], parsed["states"])
+            self.assertEqual(("failed", {"attached"}), found)
+        parsed = read({"condition": "ok", "status": "reserved"}, attachd_version=mv.ATTACHD_1_0)
+        self.assertEqual(set(), parsed["states"])
+        with self.assertRaisesRegex(exception.InvalidInput, "degraded, failed, ok"):
+            read({"condition": "good"}, attachd_version=mv.ATTACHD_1_0)
+
     def test_invalid_ext_filter_is_refused_by_name(self):
         for name in ("created_at", "updated_at", "attached_at"):
             for value in (

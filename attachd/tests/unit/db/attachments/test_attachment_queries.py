@@ -23,6 +23,7 @@ class QueriesTest(databases.DatabaseCase):
         self.third = db_rows.add_attachment(
             self.two, "attached", instance_uuid="i1", host="Compute-2", project_id="other"
         )["id"]
+        db_rows.change_attachment(self.third, condition_state="failed")
 
     def _ids(self, page=None, **filters):
         found = attachment_queries.page(filters, page or Page(limit=10))
@@ -36,6 +37,7 @@ class QueriesTest(databases.DatabaseCase):
             ({"instance_uuid": "i1"}, [self.third, self.first]),
             ({"host": "compute-1"}, [self.first]),
             ({"move_from": self.first}, [self.second]),
+            ({"condition_state": "failed"}, [self.third]),
             ({"states": {AttachmentState.ATTACHED}}, [self.third, self.first]),
             ({"states": frozenset()}, []),
             ({"states": {AttachmentState.ATTACHED}, "project_id": "other"}, [self.third]),
