@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The WSGI application of the API and its route table; built by wsgi.make() and by tests.
 
-From outside to inside: request ids and the fallback for unexpected errors, proxy headers, health
-check, authentication, then pecan with its one controller, which looks up the endpoint in the
-route table or answers with a version document.
+From outside to inside: request ids and the fallback for unexpected errors, proxy headers, status
+page, health check, authentication, then pecan with its one controller, which looks up the endpoint
+in the route table or answers with a version document.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -33,6 +33,7 @@ from attachd.api import (
 )
 from attachd.api import microversions as mv
 from attachd.api.endpoint import Call, Endpoint
+from attachd.api.status_page import static_files
 from attachd.api.types import lookup
 from attachd.conf import CONF
 from attachd.context import RequestContext
@@ -380,6 +381,8 @@ def make_app() -> Application:
         response_cls=Response,
     )
     application = health.HealthCheck(strategy.wrap(application))
+    if CONF.ui.enabled:
+        application = static_files.StatusPage(application)
     CONF.register_opts(http_proxy_to_wsgi.OPTS, group="oslo_middleware")
     if CONF.oslo_middleware.enable_proxy_headers_parsing:
         application = http_proxy_to_wsgi.HTTPProxyToWSGI(application, CONF)

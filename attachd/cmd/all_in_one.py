@@ -41,6 +41,9 @@ connection = sqlite:///{folder}/attachd.sqlite
 [api]
 auth_strategy = noauth
 
+[ui]
+enabled = true
+
 [secrets]
 key_file = {folder}/{key_file}
 
@@ -61,7 +64,7 @@ KEY_FILE = "secrets.key"
 
 GREETING = """\
 attachd listens on {url}/ and keeps everything in {folder}
-Authentication is off: any client that reaches this address may do everything.
+{page}Authentication is off: any client that reaches this address may do everything.
 {warning}
 Paste this into another terminal:
 
@@ -90,9 +93,11 @@ Ctrl-C ends it; the next start finds everything as it was.
 
 AUTHENTICATED_GREETING = """\
 attachd listens on {url}/ and keeps everything in {folder}
-{callers}
+{page}{callers}
 Ctrl-C ends it; the next start finds everything as it was.
 """
+
+STATUS_PAGE = "Status page: {url}/ui/\n"
 
 CALLERS = {
     "keystone": "Callers need a token of the Keystone in [keystone_authtoken].",
@@ -277,13 +282,15 @@ def _greeting(folder: Path, host: str, port: int) -> str:
     # A server that listens on all addresses is reached here as well.
     shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
     url = f"http://{netutils.escape_ipv6(shown)}:{port}"
+    page = STATUS_PAGE.format(url=url) if CONF.ui.enabled else ""
     if callers := CALLERS.get(CONF.api.auth_strategy):
         return AUTHENTICATED_GREETING.format(
-            url=url, folder=folder, callers=callers.format(url=url)
+            url=url, folder=folder, page=page, callers=callers.format(url=url)
         )
     return GREETING.format(
         url=url,
         folder=folder,
+        page=page,
         project=PROJECT,
         warning="" if _is_loopback(host) else WARNING.format(host=host),
     )

@@ -24,6 +24,7 @@ _OTHERS = (
     "quota",
     "rpc",
     "secrets",
+    "ui",
     "upgrade_levels",
 )
 

@@ -1,0 +1,121 @@
+import { drain, fence, resume, unfence } from "../actions.js";
+import { find, get } from "../api.js";
+import { plural } from "../format.js";
+import {
+  ago,
+  badge,
+  exactly,
+  facts,
+  html,
+  idLink,
+  name,
+  nothing,
+  section,
+  table,
+} from "../view.js";
+import { COLUMNS as ATTACHMENT_COLUMNS } from "./attachments.js";
+import { stateBadges } from "./hosts.js";
+import { bar } from "../pictures.js";
+
+const LIMIT = 200; // Attachments that are shown with their details.
+
+async function load({ id }, _query, signal) {
+  const path = encodeURIComponent(id);
+  const [{ host }, agent] = await Promise.all([
+    get(`/hosts/${path}`, {}, signal),
+    find(`/agents/${path}`, {}, signal),
+  ]);
+  const query = { all_tenants: 1, limit: LIMIT };
+  const lists = await Promise.all([
+    get("/attachments/detail", { ...query, attached_host: host.host }, signal),
+    get("/attachments/detail", { ...query, agent: host.host }, signal),
+  ]);
+  const known = new Map(
+    lists.flatMap(({ attachments }) => attachments).map((row) => [row.id, row]),
+  );
+  const missing = host.attachment_ids
+    .filter((key) => !known.has(key))
+    .map((key) => ({ id: key, status: "unknown" }));
+  return { host, agent: agent?.agent ?? null, attachments: [...known.values(), ...missing] };
+}
+
+const DRAIN_COLUMNS = [
+  { head: "Attachment", cell: (row) => idLink("attachments", row.attachment_id) },
+  { head: "Volume", cell: (row) => idLink("volumes", row.volume_id) },
+  { head: "Status", cell: (row) => badge(row.status) },
+  { head: "Reason", cell: (row) => row.reason ?? nothing },
+];
+
+function drainView(state) {
+  const done = state.counts.detached ?? 0;
+  const asked = state.attachments.filter(({ status }) => status !== "attached").length;
+  return section(
+    "Drain",
+    html` <p>
+        Since
+        ${exactly(state.drained_at)}${state.reason ? html`, reason: ${name(state.reason)}` : nothing}.
+        Nothing new is attached here.
+      </p>
+      ${
+        asked
+          ? html`<p id="drain-progress">${done} of ${plural(asked, "attachment")} detached</p>
+              ${bar(done / asked, `${done} of ${asked} detached`)}`
+          : nothing
+      }
+      ${table("Attachments of the drain", DRAIN_COLUMNS, state.attachments, "No attachment is left.")}`,
+  );
+}
+
+const DEVICE_COLUMNS = [
+  { head: "Device", cell: (row) => html`<span class="path">${row.path}</span>` },
+  { head: "Attachment", cell: (row) => idLink("attachments", row.attachment_id) },
+  { head: "Mounted at", cell: (row) => html`<span class="path">${row.mountpoint ?? "–"}</span>` },
+];
+
+const buttons = (host, attachments) =>
+  html`<div class="actions">
+    ${
+      host.fenced
+        ? html`<button @click=${() => unfence(host)}>Lift fence…</button>`
+        : html`<button class="danger" @click=${() => fence(host, attachments)}>Fence…</button>`
+    }
+    <button @click=${() => drain(host, attachments)}>
+      ${host.drain ? "Drain again…" : "Drain…"}
+    </button>
+    ${host.drain ? html`<button @click=${() => resume(host)}>Resume…</button>` : nothing}
+  </div>`;
+
+export const page = {
+  title: ({ id }, data) => html`Host ${name(data?.host.host ?? id)}`,
+  load,
+  view: ({ host, agent, attachments }) =>
+    html` ${facts([
+      ["State", stateBadges({ agent, closed: host })],
+      ["Last report", agent && ago(agent.last_seen)],
+      [
+        "Fenced",
+        host.fenced ? html`since ${exactly(host.fenced_at)}: ${name(host.reason)}` : null,
+      ],
+      ["Error", agent?.error],
+      ["Agent", agent?.version],
+      ["Connector", agent?.connector_type],
+      ["Address", agent?.connector?.ip],
+      [
+        "Initiators",
+        host.initiators.length
+          ? html`<span class="path">${host.initiators.join(" ")}</span>`
+          : null,
+      ],
+    ])}
+    ${buttons(host, attachments)} ${host.drain ? drainView(host.drain) : nothing}
+    ${section("Attachments", table("Attachments", ATTACHMENT_COLUMNS, attachments, "Nothing is attached here."))}
+    ${
+      agent
+        ? section(
+            "Devices of the last report",
+            table("Devices", DEVICE_COLUMNS, agent.devices, "The agent reports none."),
+          )
+        : nothing
+    }`,
+  concerns: (event, { id }) => event.host === id || event.agent === id || !event.host,
+};

@@ -1,0 +1,234 @@
+import { find, get, everywhere } from "../api.js";
+import { plural } from "../format.js";
+import { eventTitle } from "../pictures.js";
+import { session } from "../session.js";
+import { ago, badge, hostLink, html, idLink, name, nothing, section } from "../view.js";
+import { loadHosts } from "./hosts.js";
+
+const LIMIT = 20; // Of one kind of problem.
+const LONG = 5 * 60; // Seconds after which attaching or detaching counts as a problem.
+
+const inError = (signal) =>
+  ["error_attaching", "error_detaching"].map((status) =>
+    attachments({ status }, signal, (row) => ({
+      ...row,
+      text: row.error ?? "The API says no reason.",
+    })),
+  );
+
+const inTrouble = (signal) =>
+  ["failed", "degraded"].map((condition) =>
+    attachments({ condition }, signal, (row) => ({
+      ...row,
+      status: condition,
+      text: row.condition?.message ?? "",
+      since: row.condition?.changed_at ?? row.created_at,
+    })),
+  );
+
+function stuck(signal) {
+  const before = new Date(Date.now() - LONG * 1000).toISOString().slice(0, 19);
+  return ["attaching", "detaching"].map((status) =>
+    attachments({ status, updated_at: `lt:${before}` }, signal, (row) => ({
+      ...row,
+      text: row.error ?? `It takes longer than ${LONG / 60} minutes.`,
+      severity: "warn",
+    })),
+  );
+}
+
+async function attachments(filters, signal, show) {
+  const query = { ...everywhere(), ...filters, limit: LIMIT, with_count: "true" };
+  const answer = await get("/attachments/detail", query, signal);
+  const items = answer.attachments.map((row) => ({
+    kind: "attachments",
+    since: row.created_at,
+    ...show(row),
+  }));
+  return { items, count: answer.count, filters };
+}
+
+const brokenVolumes = (signal) =>
+  ["error", "error_deleting", "error_extending"].map(async (status) => {
+    const query = { ...everywhere(), status, limit: LIMIT, with_count: "true" };
+    const answer = await get("/volumes/detail", query, signal);
+    const items = answer.volumes.map((row) => ({
+      kind: "volumes",
+      id: row.id,
+      volume_name: row.name,
+      status,
+      since: row.updated_at ?? row.created_at,
+      text: "Its messages have the reason.",
+    }));
+    return { items, count: answer.count, filters: { status } };
+  });
+
+async function brokenHosts(signal) {
+  const items = [];
+  for (const { host, agent, closed } of await loadHosts(signal)) {
+    const item = { kind: "hosts", host };
+    if (agent && agent.state !== "up" && agent.state !== "new") {
+      items.push({
+        ...item,
+        status: agent.state,
+        since: agent.last_seen,
+        text: agent.error ?? "Its agent does not report.",
+      });
+    } else if (agent?.error) {
+      items.push({ ...item, status: "error", since: agent.last_seen, text: agent.error });
+    }
+    if (closed?.fenced) {
+      const left = closed.attachment_ids.length;
+      const rest = left ? ` ${plural(left, "attachment")} may still give it access.` : "";
+      items.push({
+        ...item,
+        status: "fenced",
+        severity: left ? "bad" : "warn",
+        since: closed.fenced_at,
+        text: `${closed.reason}${rest}`,
+      });
+    }
+    if (closed?.drain) {
+      const failed = closed.drain.counts.failed ?? 0;
+      const rest = failed ? ` ${plural(failed, "attachment")} could not be detached.` : "";
+      items.push({
+        ...item,
+        status: "drained",
+        severity: "warn",
+        since: closed.drain.drained_at,
+        text: `${closed.drain.reason ?? "No reason was given."}${rest}`,
+      });
+    }
+  }
+  return { items: items.slice(0, 5 * LIMIT), count: items.length };
+}
+
+async function brokenServices(signal) {
+  const { services } = await get("/os-services", {}, signal);
+  const items = services
+    .filter(({ state, status }) => state !== "up" || status !== "enabled")
+    .map((row) => ({
+      kind: "services",
+      host: row.host,
+      status: row.state === "up" ? "disabled" : "down",
+      since: row.updated_at,
+      text:
+        row.disabled_reason ??
+        (row.state === "up"
+          ? "It gets no new volumes."
+          : "Its manager does not report, or its storage cannot be used."),
+    }));
+  return { items, count: items.length };
+}
+
+async function load(_params, _query, signal) {
+  const lists = [
+    ...inError(signal),
+    ...inTrouble(signal),
+    ...stuck(signal),
+    ...brokenVolumes(signal),
+  ];
+  if (session.isAdmin) lists.unshift(brokenServices(signal), brokenHosts(signal));
+  const count = async (path, query) =>
+    (await find(path, { ...everywhere(), ...query, limit: 1, with_count: "true" }, signal))?.count;
+  const [volumes, all, attached, ...found] = await Promise.all([
+    count("/volumes", {}),
+    count("/attachments", {}),
+    count("/attachments", { status: "attached" }),
+    ...lists,
+  ]);
+  return {
+    items: found.flatMap(({ items }) => items),
+    more: found.filter((one) => one.count > one.items.length),
+    volumes,
+    all,
+    attached,
+  };
+}
+
+const NOUNS = {
+  attachments: "Attachment",
+  volumes: "Volume",
+  hosts: "Host",
+  services: "Back end",
+};
+const RANK = { bad: 0, warn: 1 };
+const severity = (item) =>
+  item.severity ?? (["degraded", "disabled"].includes(item.status) ? "warn" : "bad");
+
+const subject = (item) => {
+  if (item.kind === "hosts") return hostLink(item.host);
+  if (item.kind === "services") return html`<a href="#/services">${name(item.host)}</a>`;
+  return html`${item.volume_name ? html`${name(item.volume_name)} ` : nothing}${idLink(item.kind, item.id)}`;
+};
+
+const context = (item) =>
+  item.kind === "attachments"
+    ? html`<span class="muted"
+        >volume ${idLink("volumes", item.volume_id)} on
+        ${hostLink(item.attached_host, session.isAdmin)}</span
+      >`
+    : nothing;
+
+const problem = (item) =>
+  html`<li class="problem ${severity(item)}">
+    <div>
+      <span class="noun">${NOUNS[item.kind]}</span> ${subject(item)}
+      ${badge(item.status, severity(item))} ${context(item)}
+    </div>
+    <p><bdi>${item.text}</bdi></p>
+    <div class="since">${ago(item.since)}</div>
+  </li>`;
+
+const tile = (value, label, href) =>
+  html`<a class="tile" href=${href}
+    ><strong>${(value ?? 0).toLocaleString("en")}</strong> <span>${label}</span></a
+  >`;
+
+const change = (event) =>
+  html`<li>
+    ${badge(event.status)} <span>${eventTitle(event)}</span>
+    <span class="muted"
+      >${event.host ? html`${hostLink(event.host, session.isAdmin)}, ` : nothing}volume
+      ${idLink("volumes", event.volume_id)}, attachment
+      ${idLink("attachments", event.attachment_id)}</span
+    >
+    <span class="since">${ago(event.occurred_at)}</span>
+  </li>`;
+
+export const page = {
+  title: () => "What is wrong now",
+  load,
+  view: ({ items, more, volumes, all, attached }, { feed }) => {
+    const sorted = [...items].sort((one, other) => RANK[severity(one)] - RANK[severity(other)]);
+    return html` ${
+        items.length
+          ? html`<ul class="problems">
+                ${sorted.map(problem)}
+              </ul>
+              ${more.map(
+                ({ count, items: shown, filters }) =>
+                  html`<p class="muted">
+                    ${count - shown.length} more with
+                    ${Object.entries(filters ?? {})
+                      .map(([key, text]) => `${key} ${text}`)
+                      .join(", ")}
+                  </p>`,
+              )}`
+          : html`<p class="notice good">Nothing is wrong.</p>`
+      }
+      <div class="tiles">
+        ${tile(volumes, "volumes", "#/volumes")}${tile(all, "attachments", "#/attachments")}
+        ${tile(attached, "attached", "#/attachments?status=attached")}
+      </div>
+      ${section(
+        "Recent changes",
+        feed.length
+          ? html`<ul class="feed">
+              ${feed.map(change)}
+            </ul>`
+          : html`<p class="empty">No attachment has changed lately.</p>`,
+      )}`;
+  },
+  concerns: () => true,
+};
