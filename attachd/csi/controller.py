@@ -189,6 +189,8 @@ class Controller:
     ) -> csi_pb2.ControllerExpandVolumeResponse:
         """Extend a volume, online too; each node then has to grow its device."""
         volume = self._get(request.volume_id)
+        if request.HasField("volume_capability"):
+            access.check([request.volume_capability], is_shared=volume.is_multiattach)
         sizes = SizeRange.from_message(request.capacity_range)
         grown = expansion.expand(self._storage, volume, sizes)
         return csi_pb2.ControllerExpandVolumeResponse(

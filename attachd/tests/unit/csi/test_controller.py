@@ -121,3 +121,13 @@ class ControllerTest(unittest.TestCase):
         self.assertEqual(
             (2 * GIB, True), (response.capacity_bytes, response.node_expansion_required)
         )
+
+    def test_expansion_with_impossible_capability_is_refused(self):
+        request = csi_pb2.ControllerExpandVolumeRequest(
+            volume_id=self.storage.add().id,
+            capacity_range=sizes(2 * GIB),
+            volume_capability=block("MULTI_NODE_MULTI_WRITER"),
+        )
+        code, _ = self.failed(self.controller.controller_expand_volume, request)
+        self.assertEqual("INVALID_ARGUMENT", code)
+        self.assertEqual([], self.storage.requested)
