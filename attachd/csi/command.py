@@ -20,6 +20,7 @@ from attachd.csi.node import Node
 from attachd.node.agent_client import AgentClient
 from attachd.platforms import daemon
 from attachd.platforms.api import Api
+from attachd.platforms.call_metrics import CallMetrics
 from attachd.platforms.publication import Fence
 from attachd.platforms.storage import Storage
 
@@ -47,14 +48,16 @@ def main(words: Sequence[str]) -> int:
         options = _parse(words, cloud)
         daemon.log_to_stderr(options)
         cloud.options = options
-        csi_server = _build(options, cloud)
+        measured = CallMetrics("csi")
+        csi_server = _build(options, cloud, measured)
         ended = daemon.end_on_signal()
         csi_server.start()
     except (exceptions.SDKException, server.EndpointError) as error:
         sys.stderr.write(f"{NAME}: {error}\n")
         return 1
-    daemon.wait_for(ended)
-    csi_server.stop()
+    with daemon.serving_metrics(options, measured):
+        daemon.wait_for(ended)
+        csi_server.stop()
     cloud.close()
     return 0
 
@@ -133,9 +136,10 @@ def _permissions(text: str) -> int:
     return int(text, 8)
 
 
-def _build(options: argparse.Namespace, cloud: Cloud) -> server.Server:
+def _build(options: argparse.Namespace, cloud: Cloud, measured: CallMetrics) -> server.Server:
     """Return the server of the mode.
 
+    :param measured: counts its calls
     :raises openstack.exceptions.SDKException: the options do not name a cloud
     """
     mode = Mode(options.mode)
@@ -149,4 +153,4 @@ def _build(options: argparse.Namespace, cloud: Cloud) -> server.Server:
         services.append(Node(agent, topology, assume_empty=options.assume_empty))
     identity = Identity(options.driver_name, [item.check for item in services])
     settings = server.Settings(options.endpoint, options.socket_mode, options.workers)
-    return server.Server(settings, [identity, *services])
+    return server.Server(settings, [identity, *services], measured)

@@ -21,6 +21,7 @@ import grpc
 
 from attachd.csi import csi_pb2, validation
 from attachd.platforms import calls
+from attachd.platforms.call_metrics import CallMetrics
 from attachd.platforms.calls import Call, CallError, ErrorCode
 
 LOG = logging.getLogger(__name__)
@@ -68,7 +69,9 @@ class Settings:
 class Server:
     """Serves some services until it is stopped."""
 
-    def __init__(self, settings: Settings, services: Iterable[Service]) -> None:
+    def __init__(
+        self, settings: Settings, services: Iterable[Service], measured: CallMetrics
+    ) -> None:
         self._settings = settings
         threads = settings.workers + _IDENTITY_THREADS
         self._server = grpc.server(
@@ -80,7 +83,7 @@ class Server:
         )
         capacity = threading.BoundedSemaphore(settings.workers)
         for service in services:
-            handlers = _handlers(service, capacity)
+            handlers = _handlers(service, capacity, measured)
             name = csi_pb2.DESCRIPTOR.services_by_name[service.name].full_name
             self._server.add_generic_rpc_handlers(
                 [grpc.method_handlers_generic_handler(name, handlers)]
@@ -147,7 +150,7 @@ def method_name(call: str) -> str:
 
 
 def _handlers(
-    service: Service, capacity: threading.BoundedSemaphore
+    service: Service, capacity: threading.BoundedSemaphore, measured: CallMetrics
 ) -> "dict[str, grpc.RpcMethodHandler[Any, Any]]":
     found = {}
     for method in csi_pb2.DESCRIPTOR.services_by_name[service.name].methods:
@@ -156,7 +159,9 @@ def _handlers(
             continue  # grpc answers UNIMPLEMENTED
         request: type[Message] = getattr(csi_pb2, method.input_type.name)
         found[method.name] = grpc.unary_unary_rpc_method_handler(
-            _Handler(method.name, serve, None if service.name == "Identity" else capacity),
+            _Handler(
+                method.name, serve, None if service.name == "Identity" else capacity, measured
+            ),
             request_deserializer=request.FromString,
             response_serializer=_serialize,
         )
@@ -178,16 +183,19 @@ class _Handler:
         name: str,
         serve: Callable[[Any], Message],
         capacity: threading.BoundedSemaphore | None,
+        measured: CallMetrics,
     ) -> None:
         self._name = name
         self._serve = serve
         self._capacity = capacity
+        self._measured = measured
 
     def __call__(self, request: Message, context: grpc.ServicerContext) -> Message:
         call = Call.start(context.time_remaining(), is_awaited=context.is_active)
         with calls.serving(call):
             try:
-                return self._answer(request)
+                with self._measured.measure(self._name):
+                    return self._answer(request)
             except CallError as error:
                 LOG.warning("%s: %s: %s", self._name, error.code.name, error)
                 failure = error

@@ -21,6 +21,7 @@ from attachd.linux import unix_sockets
 from attachd.node.agent_client import AgentClient
 from attachd.platforms import daemon
 from attachd.platforms.api import Api
+from attachd.platforms.call_metrics import CallMetrics
 from attachd.platforms.publication import Fence, Publisher
 from attachd.platforms.storage import Storage
 
@@ -57,10 +58,12 @@ def main(words: Sequence[str]) -> int:
     ended = daemon.end_on_signal()
     reconciler = Reconciler(storage, mounter, options.idle_time)
     threading.Thread(target=reconciler.run, args=(ended,), daemon=True).start()
-    server = Server(listener, Plugin(named, mounter), options.workers)
+    measured = CallMetrics("docker")
+    server = Server(listener, Plugin(named, mounter, measured), options.workers)
     server.start()
-    daemon.wait_for(ended)
-    server.stop()
+    with daemon.serving_metrics(options, measured):
+        daemon.wait_for(ended)
+        server.stop()
     if passed is None:
         options.socket.unlink(missing_ok=True)
     cloud.close()

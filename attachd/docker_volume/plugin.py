@@ -17,6 +17,7 @@ from attachd.docker_volume.new_volume import Options
 from attachd.docker_volume.server import Caller
 from attachd.linux import mountinfo
 from attachd.platforms import calls
+from attachd.platforms.call_metrics import CallMetrics
 from attachd.platforms.calls import Call, CallError, ErrorCode
 from attachd.platforms.storage import StoredVolume
 
@@ -29,6 +30,8 @@ _MAX_USE: Final = 256
 _LONG: Final = 110.0
 _SHORT: Final = 55.0
 """Seconds of a call: Docker waits 120 s for some calls, and 60 s for others."""
+_UNKNOWN: Final = "other"
+"""The label of unknown calls in metrics, so that callers cannot create labels."""
 _LONG_CALLS: Final = frozenset({"VolumeDriver.Create", "VolumeDriver.Mount"})
 
 
@@ -71,9 +74,10 @@ class Request(NamedTuple):
 class Plugin:
     """Serves the calls; used by any number of threads."""
 
-    def __init__(self, named: NamedVolumes, mounter: Mounter) -> None:
+    def __init__(self, named: NamedVolumes, mounter: Mounter, measured: CallMetrics) -> None:
         self._named = named
         self._mounter = mounter
+        self._measured = measured
         self._calls: Mapping[str, Callable[[Request], dict[str, Any]]] = {
             "Plugin.Activate": self._activate,
             "VolumeDriver.Capabilities": self._get_capabilities,
@@ -97,9 +101,10 @@ class Plugin:
             call = Call.start(None, _LONG, caller.is_waiting)
         started = time.monotonic()
         with calls.serving(call):
+            label = call_name if call_name in self._calls else _UNKNOWN
             try:
-                serve = self._find(call_name)
-                answer = serve(Request(fields, caller))
+                with self._measured.measure(label):
+                    answer = self._find(call_name)(Request(fields, caller))
             except (CallError, exception.AttachdError) as error:
                 # Docker asks for each volume before it creates it.
                 is_usual = isinstance(error, CallError) and error.code is ErrorCode.NOT_FOUND

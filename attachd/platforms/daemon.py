@@ -2,6 +2,8 @@
 """Options, log and signals of the daemons that serve container platforms."""
 
 import argparse
+from collections.abc import Iterator
+import contextlib
 import logging
 from pathlib import Path
 import re
@@ -11,9 +13,13 @@ from types import FrameType
 from typing import Final
 
 from attachd import service
+from attachd.platforms import call_metrics
+from attachd.platforms.call_metrics import CallMetrics
 from attachd.platforms.calls import RequestIds
+from attachd.telemetry import exporter
 
 AGENT_SOCKET: Final = Path("/run/attachd/agent.sock")
+_LAST_PORT: Final = 65535
 _PAUSE: Final = 1.0
 """Seconds in which a signal is noticed."""
 _FORMAT: Final = "%(asctime)s %(levelname)s %(name)s [%(request_id)s] %(message)s"
@@ -52,7 +58,22 @@ def add_server_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="number of calls that are served at the same time (default: %(default)s)",
     )
+    parser.add_argument(
+        "--metrics",
+        dest="metrics_address",  # Libraries of OpenStack read an option "metrics".
+        type=_address,
+        metavar="HOST:PORT",
+        help="where metrics for Prometheus are served; port 0: a free one, which the log has "
+        "(default: nowhere)",
+    )
     parser.add_argument("--debug", action="store_true", help="log details")
+
+
+def _address(text: str) -> exporter.Address:
+    found = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:]+):([0-9]{1,5})", text)
+    if not found or int(found[2]) > _LAST_PORT:
+        raise argparse.ArgumentTypeError(f"not HOST:PORT: {text!r}")
+    return exporter.Address(found[1].strip("[]"), int(found[2]))
 
 
 def positive(text: str) -> int:
@@ -70,6 +91,19 @@ def log_to_stderr(options: argparse.Namespace) -> None:
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.DEBUG if options.debug else logging.INFO)
+
+
+@contextlib.contextmanager
+def serving_metrics(options: argparse.Namespace, measured: CallMetrics) -> Iterator[None]:
+    """Serve metrics where the options say so, until the block ends."""
+    if options.metrics_address is None:
+        yield
+        return
+    metrics_exporter = call_metrics.export(options.metrics_address, measured)
+    try:
+        yield
+    finally:
+        metrics_exporter.stop()
 
 
 def end_on_signal() -> threading.Event:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exporter of metrics over HTTP; started by the API's application and by managers.
+"""Exporter of metrics over HTTP; started by the API's application, managers and drivers.
 
 Of several processes with one port the first gets it.  The others retry, and one of them has it
 soon after the first has ended.
@@ -11,7 +11,7 @@ import logging
 import os
 from pathlib import Path
 import threading
-from typing import Any
+from typing import Any, NamedTuple
 
 from oslo_log import log
 import prometheus_client
@@ -54,23 +54,30 @@ class _SharedFolder:
         return sums
 
 
+class Address(NamedTuple):
+    """Where metrics are served.
+
+    :ivar port: 0: a free one
+    """
+
+    host: str
+    port: int
+
+
 class Exporter:
     """Exporter of one process; may be started by many threads, and again after a fork.
 
     :ivar port: where this process listens; None: it does not, or not yet
     """
 
-    def __init__(self, role: str, version: str, totals: Totals) -> None:
-        """Start to record.
-
-        :param role: names the option with the port
-        """
+    def __init__(self, address: Address, version: str, totals: Totals) -> None:
+        """Start to record."""
         metrics.enable()
         self._folder = metrics.shared_folder()
         self._registry = prometheus_client.CollectorRegistry()
         self.add(metrics.REGISTRY if self._folder is None else _SharedFolder(self._folder))
         self.add(_Build(version))
-        self._port = CONF.metrics[f"{role}_port"]
+        self._address = address
         self._totals = totals
         self._lock = threading.Lock()
         self._pid = 0
@@ -106,14 +113,15 @@ class Exporter:
         if self._server is not None:
             return
         self._server, _thread = prometheus_client.start_http_server(
-            self._port, CONF.metrics.listen, self._registry
+            self._address.port, self._address.host, self._registry
         )
         self.port = self._server.server_port
-        LOG.info("Metrics are at http://%s:%d/metrics", CONF.metrics.listen, self.port)
+        host = f"[{self._address.host}]" if ":" in self._address.host else self._address.host
+        LOG.info("Metrics are at http://%s:%d/metrics", host, self.port)
 
     def _log_failure(self, error: Exception) -> None:
         waits = self._folder is not None and isinstance(error, OSError)
-        where = f"{CONF.metrics.listen} port {self._port}"
+        where = f"{self._address.host} port {self._address.port}"
         text = "Metrics are not served by this process at %s: %s"
         LOG.log(logging.DEBUG if waits else logging.WARNING, text, where, error)
 
@@ -130,12 +138,13 @@ _exporters: list[Exporter] = []
 
 
 def get_exporter(role: str, version: str, totals: Totals) -> Exporter:
-    """Return the exporter of this process; the first call creates it.
+    """Return the exporter of this process; the first call creates it, by [metrics].
 
-    :param role: "api" or "manager"
+    :param role: "api" or "manager": names the option with the port
     """
     if not _exporters:
-        _exporters.append(Exporter(role, version, totals))
+        address = Address(CONF.metrics.listen, CONF.metrics[f"{role}_port"])
+        _exporters.append(Exporter(address, version, totals))
     return _exporters[0]
 
 

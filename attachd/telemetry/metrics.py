@@ -168,6 +168,16 @@ LOST_AGENTS: Final = _counter(
     "Hosts whose agents were lost, by what was done: mark, fence or withheld.",
     ("action",),
 )
+PLATFORM_CALLS: Final = _counter(
+    "attachd_platform_calls_total",
+    "Calls that a driver for a container platform has answered.",
+    ("driver", "call", "outcome"),
+)
+PLATFORM_DURATION: Final = _duration(
+    "attachd_platform_call_duration_seconds",
+    "How long a driver for a container platform took for a call.",
+    ("driver", "call"),
+)
 STATEMENTS: Final = _counter(
     "attachd_database_statements_total", "SQL statements, without those that end transactions."
 )
@@ -226,6 +236,11 @@ MANAGERS: Final = Gauge("attachd_manager_processes", "Live processes of managers
 UNREAD_EVENTS: Final = Gauge("attachd_unread_events", "Events that no subscriber has read yet.")
 DATABASE_UP: Final = Gauge("attachd_database_up", "1: the database answered the last query.")
 COUNT_AGE: Final = Gauge("attachd_count_age_seconds", "Seconds since the rows were counted last.")
+PLATFORM_CALLS_IN_PROGRESS: Final = Gauge(
+    "attachd_platform_calls_in_progress",
+    "Calls on which the driver works that answers.",
+    ("driver", "call"),
+)
 BUILD: Final = Gauge("attachd_build_info", "Always 1; the label is the release.", ("version",))
 
 

@@ -8,7 +8,9 @@ import grpc
 
 from attachd.csi import csi_pb2, server
 from attachd.platforms import calls
+from attachd.platforms.call_metrics import CallMetrics
 from attachd.platforms.calls import CallError, ErrorCode
+from attachd.tests.fixtures import metric_samples
 from attachd.tests.fixtures.lifetime import temp_dir
 from attachd.tests.wait import TIMEOUT
 
@@ -42,9 +44,11 @@ class ServerTest(unittest.TestCase):
         super().setUp()
         self.path = temp_dir(self) / "csi.sock"
         self.node = _Node()
+        self.measured = CallMetrics("csi")
 
     def start(self, **settings):
-        started = server.Server(server.Settings(self.path, **settings), [self.node, _Identity()])
+        services = [self.node, _Identity()]
+        started = server.Server(server.Settings(self.path, **settings), services, self.measured)
         started.start()
         self.addCleanup(started.stop)
         return started
@@ -171,7 +175,7 @@ class ServerTest(unittest.TestCase):
 
     def test_live_socket_is_kept(self):
         self.start()
-        other = server.Server(server.Settings(self.path), [])
+        other = server.Server(server.Settings(self.path), [], self.measured)
         with self.assertRaisesRegex(server.EndpointError, "Another process serves"):
             other.start()
         self.assertEqual("host", self.call().node_id)
@@ -184,6 +188,22 @@ class ServerTest(unittest.TestCase):
         with self.assertRaisesRegex(server.EndpointError, "no directory"):
             self.start()
 
+    def test_calls_are_counted_by_name_and_outcome(self):
+        metric_samples.use(self)
+        self.start()
+        self.call()
+
+        def refuse():
+            raise CallError(ErrorCode.NOT_FOUND, "no")
+
+        self.node.answer = refuse
+        with self.assertRaises(grpc.RpcError):
+            self.call()
+        for outcome in ("ok", "not_found"):
+            labels = {"driver": "csi", "call": "NodeGetInfo", "outcome": outcome}
+            value = metric_samples.sample_value("attachd_platform_calls_total", **labels)
+            self.assertEqual(1.0, value, outcome)
+
 
 class NamesTest(unittest.TestCase):
     def test_methods_are_named_in_snake_case(self):
@@ -194,6 +214,14 @@ class NamesTest(unittest.TestCase):
         self.assertEqual("/csi.sock", f"{server.parse_endpoint('unix:/csi.sock')}")
 
     def test_other_endpoints_are_refused(self):
-        for endpoint in ("", "tcp://127.0.0.1:1", "unix://host/a", "unix:a", "unix:/" + "p" * 107):
+        for endpoint in (
+            "",
+            "tcp://127.0.0.1:1",
+            "unix://host/a",
+            "unix:a",
+            "unix:/a%62",
+            "unix:/a?b",
+            "unix:/" + "p" * 107,
+        ):
             with self.subTest(endpoint), self.assertRaises(server.EndpointError):
                 server.parse_endpoint(endpoint)

@@ -8,7 +8,9 @@ from attachd.docker_volume.mounting import Mounter, Settings
 from attachd.docker_volume.named_volumes import NamedVolumes
 from attachd.docker_volume.plugin import Plugin
 from attachd.docker_volume.server import Caller
+from attachd.platforms.call_metrics import CallMetrics
 from attachd.platforms.publication import Fence, Publisher
+from attachd.tests.fixtures import metric_samples
 from attachd.tests.fixtures.lifetime import temp_dir
 from attachd.tests.unit.docker_volume import fake_host
 from attachd.tests.unit.platforms.fake_storage import FakeStorage
@@ -27,7 +29,7 @@ class PluginTest(unittest.TestCase):
         self.mounter = Mounter(named, publisher, fake_host.FakeAgent({}), settings)
         self.mounter.volumes = fake_host.FakeVolumes()
         self.mounter.host = fake_host.identity()
-        self.plugin = Plugin(named, self.mounter)
+        self.plugin = Plugin(named, self.mounter, CallMetrics("docker"))
 
     def call(self, name, **fields):
         answer = self.plugin.serve(f"VolumeDriver.{name}", fields, _CALLER)
@@ -101,3 +103,17 @@ class PluginTest(unittest.TestCase):
             self.mounter.volumes.errors = [error]
             with self.assertLogs("attachd.docker_volume.plugin", "WARNING"):
                 self.assertIn(expected, self.fail("Mount", Name="data", ID="a"))
+
+    def test_calls_are_counted_and_unknown_ones_as_other(self):
+        metric_samples.use(self)
+        self.call("Capabilities")
+        self.fail("Get", Name="data")
+        self.fail("Unknown")
+        for name, outcome in (
+            ("VolumeDriver.Capabilities", "ok"),
+            ("VolumeDriver.Get", "not_found"),
+            ("other", "invalid_argument"),
+        ):
+            labels = {"driver": "docker", "call": name, "outcome": outcome}
+            value = metric_samples.sample_value("attachd_platform_calls_total", **labels)
+            self.assertEqual(1.0, value, name)

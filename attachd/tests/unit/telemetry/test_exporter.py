@@ -26,8 +26,8 @@ class ExporterTest(unittest.TestCase):
         conf_fixture.override(self, "api_port", 0, "metrics")
         self.enterContext(mock.patch.object(exporter, "PAUSE", 0.05))
 
-    def start(self, totals=dict):
-        made = exporter.Exporter("api", "1.2.3", totals)
+    def start(self, totals=dict, port=0):
+        made = exporter.Exporter(exporter.Address("127.0.0.1", port), "1.2.3", totals)
         self.addCleanup(made.stop)
         made.start()
         return made
@@ -50,8 +50,7 @@ class ExporterTest(unittest.TestCase):
         self.enterContext(mock.patch.object(metrics, "shared_folder", return_value=folder))
         first = self.start()
         port = wait_until(lambda: first.port)
-        conf_fixture.override(self, "api_port", port, "metrics")
-        second = self.start()
+        second = self.start(port=port)
         self.assertIsNone(second.port)
         first.stop()
         self.assertEqual(port, wait_until(lambda: second.port))
@@ -59,12 +58,12 @@ class ExporterTest(unittest.TestCase):
 
     def test_port_taken_by_other_program_is_logged_once_and_retried(self):
         first = self.start()
-        conf_fixture.override(self, "api_port", wait_until(lambda: first.port), "metrics")
+        port = wait_until(lambda: first.port)
         with (
             self.assertLogs("attachd.telemetry.exporter", "WARNING") as said,
             mock.patch.object(metrics, "sync_external") as tried,
         ):
-            second = self.start()
+            second = self.start(port=port)
             wait_until(lambda: tried.call_count > 3)
         self.assertEqual(1, len(said.output))
         self.assertIn("Address already in use", said.output[0])
