@@ -598,6 +598,12 @@ class DeviceBusy(HostError):
     msg_fmt = "%(device)s is in use by %(users)s. End that, then repeat the command."
 
 
+class GrowthNeedsDetach(HostError):
+    """The device cannot grow while the volume is attached."""
+
+    code = 409
+
+
 class LocalConflict(HostError):
     """The journal of this host contradicts the request: see local-list."""
 

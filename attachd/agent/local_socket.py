@@ -61,6 +61,8 @@ class Code(enum.StrEnum):
     """The agent cannot say at present, such as because no manager answers."""
     FAILED = "failed"
     """The host could not do it."""
+    DETACH_FIRST = "detach_first"
+    """The host cannot do it while the volume is attached."""
 
 
 class CallError(exception.HostError):
@@ -149,6 +151,8 @@ class LocalSocket:
 def _code_of(error: exception.AttachdError) -> Code:
     if isinstance(error, exception.Unavailable):
         return Code.UNAVAILABLE
+    if isinstance(error, exception.GrowthNeedsDetach):
+        return Code.DETACH_FIRST
     return Code.BUSY if isinstance(error, exception.LocalConflict) else Code.FAILED
 
 

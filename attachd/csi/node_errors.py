@@ -26,6 +26,7 @@ _OF_AGENT: Final[Mapping[Code, ErrorCode]] = {
     Code.BUSY: ErrorCode.ABORTED,
     Code.UNAVAILABLE: ErrorCode.UNAVAILABLE,
     Code.FAILED: ErrorCode.INTERNAL,
+    Code.DETACH_FIRST: ErrorCode.FAILED_PRECONDITION,
 }
 _REFUSALS: Final[Mapping[Problem, ErrorCode]] = {
     Problem.NOT_STAGED: ErrorCode.FAILED_PRECONDITION,

@@ -78,6 +78,7 @@ def create(directory: Path, paths: Sequence[VolumePath], lock: int) -> Device:
 def extend(directory: Path, paths: Sequence[VolumePath]) -> int:
     """Let the daemon, then the loop device read the size again; returns it in bytes.
 
+    :raises GrowthNeedsDetach: it never will
     :raises HostError: the device has its former size
     """
     loop = find(directory, paths)
@@ -86,7 +87,7 @@ def extend(directory: Path, paths: Sequence[VolumePath]) -> int:
     if loop.read_only or paths[0].blockdev["driver"] != "iscsi":
         # QEMU would resize an image of Ceph or a file of a share to its former size, and reads no
         # size when read-only.
-        raise exception.HostError(
+        raise exception.GrowthNeedsDetach(
             reason=f"{loop.path} cannot grow while it is attached, as devices that are read-only "
             "or of Ceph or NFS cannot. Detach the volume, and attach it again."
         )

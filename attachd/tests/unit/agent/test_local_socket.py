@@ -101,6 +101,7 @@ class LocalSocketTest(unittest.TestCase):
             (CallError(Code.NOT_READY, "why"), "not_ready"),
             (exception.Unavailable(**reason), "unavailable"),
             (exception.LocalConflict(**reason), "busy"),
+            (exception.GrowthNeedsDetach(**reason), "detach_first"),
             (exception.HostError(**reason), "failed"),
         ):
             self.calls[code] = fail(error)

@@ -28,6 +28,10 @@ class NodeErrorsTest(unittest.TestCase):
                 is_waiting, status in {ErrorCode.UNAVAILABLE, ErrorCode.ABORTED}, code
             )
 
+    def test_growth_that_needs_detach_is_volume_in_use(self):
+        error = local_socket.CallError(Code.DETACH_FIRST, "why")
+        self.assertEqual(ErrorCode.FAILED_PRECONDITION, self.code_of(error))
+
     def test_each_refusal_has_a_status(self):
         statuses = [self.code_of(Refused(problem, "why")) for problem in Problem]
         expected = [

@@ -87,5 +87,5 @@ class AssemblyTest(DeviceCase):
         with self.assertRaisesRegex(exception.HostError, "not connected"):
             volume_device.extend(self.folder, self.paths)
         volume_device.create(self.folder, self.paths, self.lock)
-        with self.assertRaisesRegex(exception.HostError, "cannot grow while it is attached"):
+        with self.assertRaisesRegex(exception.GrowthNeedsDetach, "Detach the volume"):
             volume_device.extend(self.folder, self.paths)
