@@ -30,7 +30,7 @@ from attachd.agent.mount import (
 )
 from attachd.agent.mount.mount_rules import DEFAULTS, MountRules
 from attachd.agent.staging import Publication, Staging
-from attachd.linux import block_device, mountinfo
+from attachd.linux import block_device, device_nodes, mountinfo
 
 LOG = log.getLogger(__name__)
 
@@ -161,7 +161,7 @@ class NodeVolumes:
     def unstage(self, volume_id: str, path: str) -> None:
         """Reverse a stage; success if the volume is not staged at a path.
 
-        :raises Refused: it is published, or has uses
+        :raises Refused: it is published, or has uses; or something else is mounted there
         """
         with self._journal.volume_lock(volume_id, timeout=LOCK_TIMEOUT):
             entry = self._find(volume_id, path)
@@ -182,6 +182,7 @@ class NodeVolumes:
                 self._clear(entry)
             # Also a mount of a device that is gone, or of a lost journal; never another one.
             binds.check_no_link(Path(path))
+            self._check_mount(volume_id, path)
             mounts.unmount(path)
 
     def publish(
@@ -221,13 +222,39 @@ class NodeVolumes:
                 raise
 
     def unpublish(self, volume_id: str, path: str) -> None:
-        """Reverse a publication; success if the volume is not published at a path."""
+        """Reverse a publication; success if the volume is not published at a path.
+
+        :raises Refused: something else is mounted there
+        """
         with self._journal.volume_lock(volume_id, timeout=LOCK_TIMEOUT):
+            self._check_mount(volume_id, path)
             binds.unbind(path)
             for entry in self._journal.list_for_volume(volume_id):
                 if entry.staging is not None and entry.staging.find(path) is not None:
                     staging = entry.staging.without_publication(path)
                     self._journal.write(entry, staging=staging)
+
+    def _check_mount(self, volume_id: str, path: str) -> None:
+        """Check that what is mounted at a path, if anything, can be a volume, and of no other id.
+
+        :raises Refused: it is another volume, or no block device
+        """
+        mount = mountinfo.find_at(path)
+        if mount is None:
+            return
+        entries = [entry for entry in self._journal.list_entries() if entry.device is not None]
+        others = [entry for entry in entries if entry.volume_id != volume_id]
+        for entry in others:
+            if _is_shown_at(entry, path):
+                raise Refused(
+                    Problem.CONFLICTS,
+                    f"Volume {entry.volume_id} is mounted at {path}, and not volume {volume_id}.",
+                )
+        if not os.major(mount.device) and device_nodes.statx(path).block_device is None:
+            raise Refused(
+                Problem.CONFLICTS,
+                f"{mount.source} is mounted at {path}: {mount.fs_type}, which is no volume.",
+            )
 
     def add_use(self, volume_id: str, path: str, use: str) -> None:
         """Record that a container uses the staging directory, until end_use() is called.
@@ -378,6 +405,13 @@ def _is_in_use(entry: Entry, staging: Staging) -> bool:
         return True
     is_mounted = entry.device is not None and mounts.is_mounted(entry.device.path, staging.path)
     return is_mounted or any(map(_is_mounted, staging.publications))
+
+
+def _is_shown_at(entry: Entry, path: str) -> bool:
+    """Return whether the device of an entry, or its file system, is mounted at a path."""
+    assert entry.device is not None
+    device = entry.device.path
+    return mounts.is_mounted(device, path) or binds.is_device_at(device, path)
 
 
 def _is_mounted(publication: Publication) -> bool:
