@@ -17,6 +17,7 @@ from attachd.csi.controller import Controller
 from attachd.csi.identity import DRIVER, Identity
 from attachd.csi.new_volume import ZONE
 from attachd.csi.node import Node
+from attachd.csi.node_paths import PathRules
 from attachd.node.agent_client import AgentClient
 from attachd.platforms import daemon
 from attachd.platforms.api import Api
@@ -122,6 +123,13 @@ def _add_node_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--zone", metavar="NAME", help="the availability zone of this node (default: none)"
     )
+    parser.add_argument(
+        "--directory",
+        type=daemon.absolute_path,
+        metavar="PATH",
+        help="where staging and target paths have to be, such as /var/lib/kubelet (default: "
+        "anywhere)",
+    )
 
 
 def _driver_name(text: str) -> str:
@@ -150,7 +158,8 @@ def _build(options: argparse.Namespace, cloud: Cloud, measured: CallMetrics) -> 
     if mode is not Mode.CONTROLLER:
         topology = {ZONE: options.zone} if options.zone else {}
         agent = AgentClient(options.agent_socket)
-        services.append(Node(agent, topology, assume_empty=options.assume_empty))
+        paths = PathRules(options.directory)
+        services.append(Node(agent, topology, paths, assume_empty=options.assume_empty))
     identity = Identity(options.driver_name, [item.check for item in services])
     settings = server.Settings(options.endpoint, options.socket_mode, options.workers)
     return server.Server(settings, [identity, *services], measured)

@@ -16,6 +16,7 @@ from attachd.agent.journal import Entry
 from attachd.agent.local_socket import CallError as AgentError
 from attachd.agent.staging import Publication, Staging
 from attachd.csi import csi_pb2, node_errors, node_staging
+from attachd.csi.node_paths import PathRules
 from attachd.csi.node_stats import StatsReader
 from attachd.node.agent_client import AgentClient
 from attachd.node.volumes import NodeVolumes, Target
@@ -43,6 +44,7 @@ class Node:
     """The Node service.
 
     :param topology: the segments of this node
+    :param paths: which staging and target paths are permitted
     :param assume_empty: whether to look only for signatures on a device before a file system is
         made on it
     """
@@ -50,9 +52,15 @@ class Node:
     name = "Node"
 
     def __init__(
-        self, agent: AgentClient, topology: Mapping[str, str], *, assume_empty: bool = False
+        self,
+        agent: AgentClient,
+        topology: Mapping[str, str],
+        paths: PathRules,
+        *,
+        assume_empty: bool = False,
     ) -> None:
         self._agent = agent
+        self._paths = paths
         self._stats = StatsReader(agent)
         self._topology = topology
         self._assume_empty = assume_empty
@@ -94,6 +102,7 @@ class Node:
         self, request: csi_pb2.NodeStageVolumeRequest
     ) -> csi_pb2.NodeStageVolumeResponse:
         """Wait for the device, and mount its file system."""
+        self._paths.check("staging_target_path", request.staging_target_path)
         staging = node_staging.read(
             request.volume_capability, request.volume_context, request.staging_target_path
         )
@@ -115,6 +124,7 @@ class Node:
         self, request: csi_pb2.NodeUnstageVolumeRequest
     ) -> csi_pb2.NodeUnstageVolumeResponse:
         """Unmount the file system."""
+        self._paths.check("staging_target_path", request.staging_target_path)
         with self._work_on(request.volume_id, ErrorCode.UNAVAILABLE):
             self._volumes.unstage(request.volume_id, request.staging_target_path)
         return csi_pb2.NodeUnstageVolumeResponse()
@@ -127,6 +137,7 @@ class Node:
             raise CallError(
                 ErrorCode.FAILED_PRECONDITION, "The field staging_target_path is required."
             )
+        self._paths.check("target_path", request.target_path)
         use = node_staging.read(
             request.volume_capability, request.volume_context, request.staging_target_path
         )
@@ -140,6 +151,7 @@ class Node:
         self, request: csi_pb2.NodeUnpublishVolumeRequest
     ) -> csi_pb2.NodeUnpublishVolumeResponse:
         """Hide a volume from a container."""
+        self._paths.check("target_path", request.target_path)
         with self._work_on(request.volume_id, ErrorCode.UNAVAILABLE):
             self._volumes.unpublish(request.volume_id, request.target_path)
         return csi_pb2.NodeUnpublishVolumeResponse()

@@ -81,7 +81,7 @@ def _parse(words: Sequence[str], cloud: Cloud) -> argparse.Namespace:
     )
     parser.add_argument(
         "--directory",
-        type=_absolute,
+        type=daemon.absolute_path,
         default=FOLDER,
         metavar="PATH",
         help="where volumes are mounted, each in a directory with its name (default: %(default)s)",
@@ -105,10 +105,3 @@ def _parse(words: Sequence[str], cloud: Cloud) -> argparse.Namespace:
     daemon.add_server_options(parser)
     cloud.add_options(parser, words)
     return parser.parse_args(list(words))
-
-
-def _absolute(text: str) -> Path:
-    path = Path(text)
-    if not path.is_absolute() or ".." in path.parts:
-        raise argparse.ArgumentTypeError(f"not an absolute path: {text}")
-    return path

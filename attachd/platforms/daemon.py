@@ -76,6 +76,14 @@ def _address(text: str) -> exporter.Address:
     return exporter.Address(found[1].strip("[]"), int(found[2]))
 
 
+def absolute_path(text: str) -> Path:
+    """Read a path for an option; raises ArgumentTypeError."""
+    path = Path(text)
+    if not path.is_absolute() or ".." in path.parts:
+        raise argparse.ArgumentTypeError(f"not an absolute path: {text}")
+    return path
+
+
 def positive(text: str) -> int:
     """Read a number for an option; raises ArgumentTypeError."""
     if not re.fullmatch("[1-9][0-9]{0,3}", text):

@@ -41,6 +41,7 @@ job "attachd-csi-node" {
           "--endpoint=unix:///csi/csi.sock",
           "--mode=node",
           "--agent-socket=/run/attachd/agent.sock",
+          "--directory=${var.data_dir}/client/csi/node/attachd",
         ]
         privileged   = true
         network_mode = "host"

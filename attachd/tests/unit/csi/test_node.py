@@ -12,6 +12,7 @@ from attachd.agent.local_socket import Code
 from attachd.agent.staging import Staging
 from attachd.csi import csi_pb2
 from attachd.csi.node import ATTACHMENT_CONTEXT, Node
+from attachd.csi.node_paths import PathRules
 from attachd.node.agent_client import AgentClient, DeviceInfo, GrownDevice, HostInfo
 from attachd.node.volumes import NodeVolumes
 from attachd.platforms.calls import CallError, ErrorCode, NotReady
@@ -38,7 +39,7 @@ class NodeTest(unittest.TestCase):
         self.agent = mock.create_autospec(AgentClient, instance=True)
         self.agent.get_host.return_value = HostInfo("node-1", None, self.journal.state_path, 28)
         self.agent.get_device.return_value = DeviceInfo(_VOLUME, "/dev/sdx", "rw", _GIB, None)
-        self.node = Node(self.agent, {"zone": "a"}, assume_empty=True)
+        self.node = Node(self.agent, {"zone": "a"}, PathRules(None), assume_empty=True)
         for name in ("stage", "unstage", "publish", "unpublish", "grow"):
             patched = mock.patch.object(NodeVolumes, name, autospec=True)
             setattr(self, name, self.enterContext(patched))
@@ -96,7 +97,7 @@ class NodeTest(unittest.TestCase):
         self.assertEqual(("node-1", 28), (info.node_id, info.max_volumes_per_node))
         self.assertEqual({"zone": "a"}, dict(info.accessible_topology.segments))
         self.agent.get_host.return_value = HostInfo("node-1", None, Path("/"), None)
-        info = Node(self.agent, {}).node_get_info(request)
+        info = Node(self.agent, {}, PathRules(None)).node_get_info(request)
         self.assertEqual(0, info.max_volumes_per_node)
         self.assertFalse(info.HasField("accessible_topology"))
 
