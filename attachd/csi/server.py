@@ -30,8 +30,9 @@ MAX_MESSAGE: Final = 256 * 1024
 """Bytes of a request; the fields of the largest have a tenth of it."""
 GRACE: Final = 20.0
 """Seconds that calls in progress get at the end; Kubernetes kills after 30."""
-_IDENTITY_THREADS: Final = 4
-"""Threads for the calls of Identity, which are answered while all others are in use."""
+_MORE_THREADS: Final = 128
+"""Threads for calls of Identity, which are answered while all workers are in use, and for calls
+whose requests do not arrive: a caller may stop after the headers."""
 _LONGEST_PATH: Final = 107
 """Bytes of the path of a unix socket, by the kernel."""
 
@@ -73,13 +74,15 @@ class Server:
         self, settings: Settings, services: Iterable[Service], measured: CallMetrics
     ) -> None:
         self._settings = settings
-        threads = settings.workers + _IDENTITY_THREADS
+        threads = settings.workers + _MORE_THREADS
         self._server = grpc.server(
             futures.ThreadPoolExecutor(threads, thread_name_prefix="call"),
             options=[
                 ("grpc.max_receive_message_length", MAX_MESSAGE),
                 ("grpc.so_reuseport", 0),
             ],
+            # More would wait for a thread.
+            maximum_concurrent_rpcs=threads,
         )
         capacity = threading.BoundedSemaphore(settings.workers)
         for service in services:
@@ -120,7 +123,8 @@ def parse_endpoint(endpoint: str) -> Path:
     :raises EndpointError: it is no URL of a unix socket, or the path is too long
     """
     url = parse.urlsplit(endpoint)
-    if url.scheme != "unix" or url.netloc or not url.path.startswith("/"):
+    is_plain = not (url.netloc or url.query or url.fragment or "%" in url.path)
+    if url.scheme != "unix" or not is_plain or not url.path.startswith("/"):
         raise EndpointError(f"The endpoint is not unix:///PATH: {endpoint}")
     if len(os.fsencode(url.path)) > _LONGEST_PATH:
         raise EndpointError(f"The path has more than {_LONGEST_PATH} bytes: {url.path}")
