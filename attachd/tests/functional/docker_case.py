@@ -25,14 +25,6 @@ class DockerCase(unittest.TestCase):
         """Start another host."""
         return PluginHost(self.deployment, self)
 
-    def create_type(self, **specs: str) -> str:
-        """Create a volume type; return its name."""
-        name = f"type-{uuid.uuid4()}"
-        body = {"volume_type": {"name": name, "extra_specs": specs}}
-        response = self.deployment.request("POST", "/types", body)
-        self.assertEqual(200, response.status_code, response.text)
-        return name
-
     def stored(self) -> list[Any]:
         """Return the volumes of the API that have the name."""
         answer = self.deployment.request("GET", f"/volumes/detail?name={self.volume}")

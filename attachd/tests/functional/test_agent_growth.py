@@ -4,7 +4,7 @@
 import subprocess
 
 from attachd.agent.mount import mounts
-from attachd.tests.fixtures import agent_deployment, ceph, processes, requirements
+from attachd.tests.fixtures import agent_deployment, processes, requirements
 from attachd.tests.functional.test_agents import GIB, AgentCase
 from attachd.tests.functional.test_growth import may_grow_ext4
 from attachd.tests.selection import full_only
@@ -106,9 +106,6 @@ class FileGrowthTest(GrowthCase):
     def deploy(self):
         return agent_deployment.FileDeployment(self)
 
-    def exported(self):
-        return any(self.deployment.exports.glob(f"{self.volume}/*"))
-
     def test_xfs_grows_with_its_volume(self):
         attachment = self.mounted("xfs", "grow_filesystems = ext4, xfs")
         self.extend(2)
@@ -131,15 +128,7 @@ class ImageGrowthTest(GrowthCase):
     """An image of Ceph, of which QEMU's client shows the size that it had when it was opened."""
 
     def deploy(self):
-        self.cluster, self.prefix = ceph.shared(self), ceph.new_prefix()
-        self.cluster.require_statistics(self)
-        options = self.cluster.options(self.prefix)
-        lines = "".join(f"{name} = {options[name]}\n" for name in options)
-        return agent_deployment.HostDeployment(self, "rbd", f"[rbd]\ndriver = rbd\n{lines}")
-
-    def exported(self):
-        # An extension makes a user of the manager, which stays.
-        return {*self.cluster.users(self.prefix)} - {f"client.{self.prefix}headers"}
+        return agent_deployment.RbdDeployment(self)
 
     def test_xfs_grows_with_its_volume_when_it_is_attached_again(self):
         attachment = self.mounted("xfs", "grow_filesystems = ext4, xfs")

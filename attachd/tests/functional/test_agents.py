@@ -86,7 +86,7 @@ class AgentCase(testtools.TestCase):
 
     def exported(self):
         """Return whether the backend exports the volume."""
-        return any(self.volume in target.name for target in self.deployment.tgtd.targets())
+        return self.deployment.exports(self.volume)
 
     def status(self, attachment_id):
         return self.deployment.attachment(attachment_id).get("status")

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lives of volumes on a platform whose calls are delayed, lost and repeated, and with kills.
 
-API, manager, tgtd, agents and drivers are real; the platform's calls are those of csi_platform.py.
-ATTACHD_TEST_LIVES=500 is a full run.
+API, manager, storage, agents and drivers are real; the platform's calls are those of
+csi_platform.py.  ATTACHD_TEST_LIVES=500 is a full run.
 """
 
+from collections.abc import Callable
 from concurrent import futures
 import itertools
 import os
@@ -16,6 +17,12 @@ import testtools
 
 from attachd.tests import wait
 from attachd.tests.fixtures import agent_deployment, csi_proxy
+from attachd.tests.fixtures.agent_deployment import (
+    AgentDeployment,
+    FileDeployment,
+    HostDeployment,
+    RbdDeployment,
+)
 from attachd.tests.fixtures.csi_driver import CsiDriver
 from attachd.tests.fixtures.csi_nodes import CsiNode, mounts_below
 from attachd.tests.functional.csi_platform import Claim, Node, Platform
@@ -27,14 +34,19 @@ FILE_SYSTEMS = ("ext4", "xfs", "")
 
 
 class PlatformCase(testtools.TestCase):
-    """Two nodes with drivers of their own, and two controllers, each behind a proxy."""
+    """Two nodes with drivers of their own, and two controllers, each behind a proxy.
+
+    :cvar kind: makes the deployment
+    """
+
+    kind: Callable[..., HostDeployment] = AgentDeployment
 
     def setUp(self):
         super().setUp()
         self.seed = int.from_bytes(os.urandom(4))
         self.addDetail("seed", testtools.content.text_content(f"{self.seed}"))
         self.addOnException(self.show_errors)
-        self.deployment = agent_deployment.shared(self)
+        self.deployment = agent_deployment.shared_kind(self, self.kind)
         started = [CsiNode(self, self.deployment) for _ in range(2)]
         controllers = [CsiDriver(self, self.deployment.url) for _ in range(2)]
         self.hosts = [node.host for node in started]
@@ -114,8 +126,8 @@ class PlatformCase(testtools.TestCase):
         volumes = self.deployment.request("GET", "/volumes").json()["volumes"]
         names = {claim.name for claim in self.claims}
         self.assertEqual([], [item["name"] for item in volumes if item["name"] in names])
-        targets = " ".join(target.name for target in self.deployment.tgtd.targets())
-        self.assertEqual([], [item.name for item in self.claims if item.volume_id in targets])
+        exported = [it.name for it in self.claims if self.deployment.exports(it.volume_id)]
+        self.assertEqual([], exported)
 
 
 def write(path, text):
@@ -125,8 +137,9 @@ def write(path, text):
         os.fsync(file.fileno())
 
 
-@full_only("containers")
-class PlatformTest(PlatformCase):
+class _PlatformTests:
+    """Lives on a kind of storage."""
+
     def test_lives_with_lost_and_repeated_calls_leave_nothing(self):
         self.run_lives(LIVES)
         codes = {code for _name, code in self.platform.errors}
@@ -164,3 +177,18 @@ class PlatformTest(PlatformCase):
     def restart_manager(self, _generator):
         self.deployment.manager.kill()
         self.deployment.manager = self.deployment.start_manager()
+
+
+@full_only("containers")
+class TgtPlatformTest(_PlatformTests, PlatformCase):
+    pass
+
+
+@full_only("containers")
+class FilePlatformTest(_PlatformTests, PlatformCase):
+    kind = FileDeployment
+
+
+@full_only("containers")
+class RbdPlatformTest(_PlatformTests, PlatformCase):
+    kind = RbdDeployment

@@ -2,9 +2,10 @@
 """Random sequences of calls of the Container Storage Interface, compared with a model.
 
 Each call is made twice, and its status is the one of the specification's tables: of a volume that
-one node may have, on two nodes with real agents, with API, manager and tgtd.
+one node may have, on two nodes with real agents, with API, manager and storage.
 """
 
+from collections.abc import Callable
 import dataclasses
 import uuid
 
@@ -14,6 +15,12 @@ from hypothesis import strategies as st
 import testtools
 
 from attachd.tests.fixtures import agent_deployment, csi_driver
+from attachd.tests.fixtures.agent_deployment import (
+    AgentDeployment,
+    FileDeployment,
+    HostDeployment,
+    RbdDeployment,
+)
 from attachd.tests.fixtures.csi_driver import CsiDriver
 from attachd.tests.fixtures.csi_nodes import CsiNode, mounts_below
 from attachd.tests.fixtures.csi_requests import GIB, mount, new_volume, sizes
@@ -240,10 +247,38 @@ class CsiMachine(stateful.RuleBasedStateMachine):
         self.delete()
 
 
-@full_only("containers")
-class CsiStateMachineTest(testtools.TestCase):
-    def test_random_sequences_of_calls_match_model(self):
-        deployment = agent_deployment.shared(self)
+class _MachineCase(testtools.TestCase):
+    """Runs machines with a kind of storage.
+
+    :cvar kind: makes the deployment
+    """
+
+    kind: Callable[..., HostDeployment] = AgentDeployment
+
+    def check_sequences(self):
+        deployment = agent_deployment.shared_kind(self, self.kind)
         CsiMachine.controller = csi_driver.shared(self, deployment.url)
         CsiMachine.nodes = [Node(CsiNode(self, deployment)) for _ in range(2)]
         state_machines.run(CsiMachine, STEPS)
+
+
+@full_only("containers")
+class TgtStateMachineTest(_MachineCase):
+    def test_random_sequences_of_calls_match_model(self):
+        self.check_sequences()
+
+
+@full_only("containers")
+class FileStateMachineTest(_MachineCase):
+    kind = FileDeployment
+
+    def test_random_sequences_of_calls_match_model(self):
+        self.check_sequences()
+
+
+@full_only("containers")
+class RbdStateMachineTest(_MachineCase):
+    kind = RbdDeployment
+
+    def test_random_sequences_of_calls_match_model(self):
+        self.check_sequences()

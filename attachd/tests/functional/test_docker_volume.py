@@ -105,7 +105,7 @@ class VolumesTest(DockerCase):
 
     def test_readers_of_shared_type_have_volume_at_same_time(self):
         other = self.start_host()
-        options = {"type": self.create_type(multiattach="<is> True")}
+        options = {"type": self.deployment.create_type(multiattach="<is> True")}
         self.host.call("Create", Name=self.volume, Opts=options)
         path = self.host.call("Mount", Name=self.volume, ID="a")["Mountpoint"]
         (Path(path) / "file").write_text("data")
