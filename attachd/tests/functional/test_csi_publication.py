@@ -2,6 +2,8 @@
 """Volumes at nodes by the Container Storage Interface: attachd-csi, API, manager, real agents."""
 
 import contextlib
+from pathlib import Path
+import re
 import signal
 import time
 import uuid
@@ -10,11 +12,13 @@ import grpc
 import testtools
 
 from attachd.tests import concurrency, wait
-from attachd.tests.fixtures import agent_deployment, csi_driver
+from attachd.tests.fixtures import agent_deployment, csi_driver, requirements
 from attachd.tests.fixtures.csi_requests import GIB, block, mount, new_volume, sizes
 from attachd.tests.selection import full_only
 
 NOWHERE = str(uuid.uuid4())
+_USER = 65532
+"""The user of the container in etc/kubernetes/controller.yaml."""
 _SHORT_DOWN_TIME = "down_time = 3"
 """For agents that are killed, until they count as silent."""
 
@@ -28,6 +32,11 @@ class PublicationCase(testtools.TestCase):
         self.driver = csi_driver.shared(self, self.deployment.url)
         self.node = self.start_node()
         self.volume = self.create()
+
+    def use(self, driver):
+        """Call another driver from now on; the volumes are removed by the first one."""
+        self.addCleanup(setattr, self, "driver", self.driver)
+        self.driver = driver
 
     def start_node(self, settings=""):
         """Start another node, with options of its agent."""
@@ -50,12 +59,7 @@ class PublicationCase(testtools.TestCase):
 
     def shared_type(self):
         """Create a type of volumes that several nodes may have; return its name."""
-        name = f"type-{uuid.uuid4()}"
-        specs = {"multiattach": "<is> True"}
-        body = {"volume_type": {"name": name, "extra_specs": specs}}
-        response = self.deployment.request("POST", "/types", body)
-        self.assertEqual(200, response.status_code, response.text)
-        return name
+        return self.deployment.create_type(multiattach="<is> True")
 
     def fields(self, node=None, **more):
         """Return the fields of a request to publish the volume."""
@@ -145,12 +149,6 @@ class ModesTest(PublicationCase):
         self.assertEqual([other.name], self.nodes())
         self.unpublish(other)
 
-    def test_other_mode_at_same_node_already_exists(self):
-        self.publish(readonly=True)
-        self.fail_to_publish("ALREADY_EXISTS")
-        self.fail_to_publish("ALREADY_EXISTS", volume_capability=block())
-        self.publish(volume_capability=mount("SINGLE_NODE_READER_ONLY"))
-
     def test_impossible_capabilities_are_refused(self):
         for capability in (mount("MULTI_NODE_MULTI_WRITER"), block("MULTI_NODE_READER_ONLY")):
             self.fail_to_publish("INVALID_ARGUMENT", volume_capability=capability)
@@ -171,15 +169,6 @@ class ModesTest(PublicationCase):
         self.driver.call("ControllerUnpublishVolume", volume_id=self.volume)
         self.assertEqual([], self.nodes())
 
-    def test_node_at_its_limit_exhausts_resources(self):
-        node = self.start_node("max_attachments = 1")
-        self.publish(node)
-        first, self.volume = self.volume, self.create()
-        self.fail_to_publish("RESOURCE_EXHAUSTED", node)
-        self.driver.call("ControllerUnpublishVolume", volume_id=first)
-        self.publish(node)
-        self.unpublish(node)
-
     def test_published_volume_grows_and_node_has_to_follow(self):
         self.publish()
         for _ in range(2):
@@ -189,6 +178,54 @@ class ModesTest(PublicationCase):
             self.assertEqual(
                 (2 * GIB, True), (answer.capacity_bytes, answer.node_expansion_required)
             )
+
+    def test_controller_needs_no_rights_of_root(self):
+        setpriv = requirements.require_tool(self, "setpriv")
+        # The only right is to read the files of Python, which may be root's.
+        rights = ("-all", "+dac_read_search")
+        launcher = (
+            setpriv,
+            f"--reuid={_USER}",
+            f"--regid={_USER}",
+            "--clear-groups",
+            *(f"--{kind}={','.join(rights)}" for kind in ("inh-caps", "bounding-set")),
+            "--ambient-caps=+dac_read_search",
+            "--no-new-privs",
+        )
+        self.use(csi_driver.CsiDriver(self, self.deployment.url, launcher=launcher, owner=_USER))
+        self.assertEqual(_USER, self.driver.socket.stat().st_uid)
+        status = Path(f"/proc/{self.driver.process.pid}/status").read_text()
+        self.assertRegex(status, rf"Uid:\s+{_USER}\s+{_USER}")
+        self.assertTrue(self.driver.call("Probe").ready.value)
+        self.volume = self.create()
+        attachment_id = self.publish()
+        self.assertTrue(self.node.device(attachment_id).is_block_device())
+        larger = {"volume_id": self.volume, "capacity_range": sizes(2 * GIB)}
+        answer = self.driver.call("ControllerExpandVolume", **larger)
+        self.assertEqual(2 * GIB, answer.capacity_bytes)
+        self.assertEqual([self.node.name], self.nodes())
+        self.unpublish()
+        self.driver.call("DeleteVolume", volume_id=self.volume)
+
+    def test_request_id_of_call_is_in_logs_and_timeline_of_attachd(self):
+        with self.deployment.another_api(self, "[DEFAULT]\ndebug = true") as api:
+            self.use(csi_driver.CsiDriver(self, self.deployment.url))
+            attachment_id = self.publish()
+            self.unpublish()
+        lines = r"\[(req-[-0-9a-f]+)\] Controller(P|Unp)ublishVolume: OK"
+        found = re.findall(lines, self.driver.process.output)
+        # The first of two calls has done the work.
+        publish, _, unpublish, _ = (request_id for request_id, _name in found)
+        for request_id, request in (
+            (publish, "POST /v3/attachments: 200"),
+            (unpublish, f"DELETE /v3/attachments/{attachment_id}: 200"),
+        ):
+            self.assertRegex(api.output, rf"{request_id} .*{request}")
+        path = f"/attachments/{attachment_id}/timeline"
+        timeline = self.deployment.request("GET", path).json()["timeline"]
+        found = {item["type"]: item["global_request_id"] for item in timeline}
+        expected = {"reserved": publish, "connected": publish, "withdrawing": unpublish}
+        self.assertEqual(expected, {name: found.get(name) for name in expected}, timeline)
 
 
 @full_only("containers")
