@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads of an audit, and its one write; used by manager/audit/."""
 
+from collections.abc import Iterator, Sequence
 import datetime
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import sqlalchemy as sa
 
@@ -13,6 +14,7 @@ from attachd.db.cluster import members
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
 from attachd.db.row_types import AttachmentRow, DriverVolumeRow, VolumeRow
+from attachd.db.volumes import volume_queries
 from attachd.states import VISIBLE_KINDS, AttachmentState, VolumeState, VolumeStatus
 
 _VOLUMES = models.volumes
@@ -45,33 +47,40 @@ class ServerAttachmentRow(TypedDict):
     volume_host: str | None
 
 
+class Page(NamedTuple):
+    """Some volumes of a backend, as of :func:`find_volume`, and all their attachments."""
+
+    volumes: dict[str, DriverVolumeRow]
+    attachments: list[AttachmentRow]
+
+
+def list_pages(backend: str) -> Iterator[Page]:
+    """Yield the volumes of ``host@backend`` in pages, in the order of their ids."""
+    for volume_ids in volume_queries.page_ids(backend):
+        yield Page(
+            {row["id"]: row for row in _list_volumes(volume_ids)}, _list_attachments(volume_ids)
+        )
+
+
 @retried
-def list_volumes(backend: str) -> list[DriverVolumeRow]:
-    """Return all volumes of ``host@backend``, oldest first, as of :func:`find_volume`."""
+def _list_volumes(volume_ids: Sequence[str]) -> list[DriverVolumeRow]:
     statement = (
         sa.select(_VOLUMES, *statements.TYPE_COLUMNS)
-        .where(models.on_backend(backend))
-        .order_by(_VOLUMES.c.created_at, _VOLUMES.c.id)
+        .where(_VOLUMES.c.id.in_(volume_ids))
+        .order_by(_VOLUMES.c.id)
     )
     return session.fetch_all(statement, DriverVolumeRow)
 
 
 @retried
-def list_attachments(backend: str) -> list[AttachmentRow]:
-    """Return the attachments of all volumes of ``host@backend``, secrets included."""
-    statement = (
-        sa.select(_ATTACHMENTS)
-        .join(_VOLUMES, _VOLUMES.c.id == _ATTACHMENTS.c.volume_id)
-        .where(models.on_backend(backend))
-    )
+def _list_attachments(volume_ids: Sequence[str]) -> list[AttachmentRow]:
+    statement = sa.select(_ATTACHMENTS).where(_ATTACHMENTS.c.volume_id.in_(volume_ids))
     return session.fetch_all(statement, AttachmentRow)
 
 
-@retried
 def list_attachments_of_volume(volume_id: str) -> list[AttachmentRow]:
     """Return the attachments of a volume, secrets included."""
-    statement = sa.select(_ATTACHMENTS).where(_ATTACHMENTS.c.volume_id == volume_id)
-    return session.fetch_all(statement, AttachmentRow)
+    return _list_attachments([volume_id])
 
 
 @retried
@@ -110,11 +119,9 @@ def seconds_unchanged(row: ServerAttachmentRow | AttachmentRow | VolumeRow) -> f
     return float((models.now() - (row["updated_at"] or row["created_at"])).total_seconds())
 
 
-@retried
 def find_volume(volume_id: str) -> DriverVolumeRow | None:
     """Return a volume of any backend, with what a driver gets; None if there is none."""
-    statement = sa.select(_VOLUMES, *statements.TYPE_COLUMNS).where(_VOLUMES.c.id == volume_id)
-    return session.fetch_one(statement, DriverVolumeRow)
+    return next(iter(_list_volumes([volume_id])), None)
 
 
 @retried

@@ -98,6 +98,19 @@ class Audit(abc.ABC):
         return ()
 
 
+def list_exports(driver: base.Driver) -> dict[str, list[base.BackendExport]] | None:
+    """Return what a backend exports, by volume; None: its driver cannot list that.
+
+    :raises BackendError: it cannot be listed now
+    """
+    if not isinstance(driver, Audit):
+        return None
+    listed: dict[str, list[base.BackendExport]] = {}
+    for export in driver.list_exports():
+        listed.setdefault(export.volume_id, []).append(export)
+    return listed
+
+
 def find_missing(
     driver: Audit,
     volume: base.VolumeRef,

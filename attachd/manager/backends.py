@@ -24,7 +24,7 @@ from attachd.db.cluster import volume_leases
 from attachd.db.row_types import AttachmentRow, DriverVolume, LockedVolumeRow
 from attachd.db.secrets import encryption
 from attachd.db.secrets.encryption import Encrypted
-from attachd.drivers import base
+from attachd.drivers import abilities, base
 from attachd.drivers.base import ConnectionInfo, Export, KeyHolder, VolumeRef, WithSecrets
 from attachd.lost_agents import NO_RULE, Action, Rule
 from attachd.manager import flow_runner, storage_identity
@@ -220,6 +220,19 @@ Specs = dict[str, str | int | None]
 
 PROVIDER_SECRETS: Final = "provider_secrets"
 """The column for what a driver returned by base.WithSecrets."""
+
+
+Listing = Mapping[str, Sequence[base.BackendExport]]
+"""What a backend exports, by volume."""
+
+
+def list_exports(backend: Backend) -> Listing | None:
+    """Return what a backend exports; None: it is not known, or its driver cannot list that."""
+    try:
+        return abilities.list_exports(backend.driver)
+    except exception.BackendError as error:
+        LOG.warning("Backend %s: its exports cannot be listed: %s", backend.name, error)
+        return None
 
 
 class SecretsRow(TypedDict):

@@ -5,17 +5,20 @@ A report is a little older than the rows that it is compared with.  So a differe
 the next report of that host shows it again, for an attachment that has not changed meanwhile.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+import dataclasses
 import datetime
 import time
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from attachd import host_identity
 from attachd.conf import CONF
 from attachd.db import audit
 from attachd.db.agents import agent_store, observed_devices
-from attachd.db.agents.observed_devices import AgentIndex
+from attachd.db.agents.observed_devices import AgentIndex, Device
 from attachd.db.row_types import AgentRow, AttachmentRow
+from attachd.host_identity import HostIdentity
 from attachd.manager.audit.rules import MEANINGS, Difference, Finding, Kind
 from attachd.manager.backends import Backend
 from attachd.states import INACTIVE, AttachmentState
@@ -47,6 +50,50 @@ class _Suspicion(NamedTuple):
     changed_at: datetime.datetime | None
 
 
+class _Reports:
+    """The last reports of agents that are alive, with their devices by volume.
+
+    :ivar hosts: of these agents
+    :ivar made: the devices that agents have made, by host and attachment
+    :ivar made_of: the same by volume, each with its host
+    :ivar others: the agents that report devices that they have not made
+    :ivar others_of: these devices by volume, each with its host
+    :ivar not_observing: the agents that do not
+    """
+
+    def __init__(self, rows: Iterable[AgentRow]) -> None:
+        alive = [row for row in rows if row["alive"]]
+        observing = [row for row in alive if row["observed"] is not None]
+        self.hosts = {row["host"] for row in alive}
+        self.made: dict[tuple[str, str], Device] = {}
+        self.made_of = defaultdict[str, list[tuple[str, Device]]](list)
+        for row in alive:
+            devices: list[Device] = [*(row["devices"] or ())]
+            for device in devices:
+                self.made[row["host"], device["attachment_id"]] = device
+                self.made_of[device["volume_id"]].append((row["host"], device))
+        self.others = AgentIndex(observing)
+        self.others_of = defaultdict[str, list[tuple[str, Device]]](list)
+        for row in observing:
+            for device in observed_devices.list_devices(row):
+                self.others_of[device["volume_id"]].append((row["host"], device))
+        self.not_observing = AgentIndex(row for row in alive if row["observed"] is None)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Comparison:
+    """What a comparison of reports with the rows shows.
+
+    :ivar used: the hosts with attachments that an agent makes
+    :ivar without_others: the hosts that should have devices of others, which their agents do not
+        report
+    """
+
+    suspicions: set[_Suspicion] = dataclasses.field(default_factory=set)
+    used: set[str] = dataclasses.field(default_factory=set)
+    without_others: set[str] = dataclasses.field(default_factory=set)
+
+
 def compare(backend: Backend) -> HostResult:
     """Find devices that are missing at hosts with an agent, and devices without an attachment.
 
@@ -56,10 +103,9 @@ def compare(backend: Backend) -> HostResult:
     :raises Unavailable: the database does not answer
     """
     known = {row["host"]: row for row in agent_store.list_all()}
-    attachments = audit.list_attachments(backend.host)
-    used = {row["agent"] for row in attachments if row["agent"]}
-    away = {host for host in used if host not in known or not known[host]["alive"]}
-    suspicions = set(_suspicions(backend, known.values()))
+    first = _compare_reports(backend, known.values())
+    away = {host for host in first.used if host not in known or not known[host]["alive"]}
+    suspicions = first.suspicions
     if suspicions:
         last_reports = {
             suspicion.host: known[suspicion.host]["seen_at"] for suspicion in suspicions
@@ -67,7 +113,7 @@ def compare(backend: Backend) -> HostResult:
         _wait_until(lambda: not _silent_since(last_reports))
         away |= (silent := _silent_since(last_reports))
         next_reports = [row for row in agent_store.list_all() if row["host"] not in silent]
-        suspicions &= set(_suspicions(backend, next_reports))
+        suspicions &= _compare_reports(backend, next_reports).suspicions
     return HostResult(
         [
             _difference(backend, suspicion)
@@ -75,18 +121,27 @@ def compare(backend: Backend) -> HostResult:
         ],
         [
             *(_no_report(host, known.get(host)) for host in sorted(away)),
-            *(_without_others(host) for host in _list_without_others(known.values(), attachments)),
+            *(_without_others(host) for host in sorted(first.without_others)),
         ],
     )
 
 
-def _list_without_others(
-    agents: Iterable[AgentRow], attachments: Iterable[AttachmentRow]
-) -> list[str]:
-    """Return the hosts whose agents do not report devices of others, which they should have."""
-    index = AgentIndex(row for row in agents if row["alive"] and row["observed"] is None)
-    found = (index.find(host_identity.of_row({**row})) for row in attachments if _is_of_other(row))
-    return sorted({row["host"] for row in found if row})
+def _compare_reports(backend: Backend, rows: Iterable[AgentRow]) -> _Comparison:
+    """Compare the reports of agents with the rows as they are now, in pages of volumes."""
+    reports, found = _Reports(rows), _Comparison()
+    for page in audit.list_pages(backend.host):
+        found.suspicions.update(_compare_made(reports, page))
+        found.suspicions.update(_compare_others(backend, reports, page))
+        for row in page.attachments:
+            if row["agent"]:
+                found.used.add(row["agent"])
+            if _is_of_other(row) and (agent := reports.not_observing.find(_identity(row))):
+                found.without_others.add(agent["host"])
+    return found
+
+
+def _identity(row: AttachmentRow) -> HostIdentity:
+    return host_identity.of_row({**row})
 
 
 def _is_of_other(row: AttachmentRow) -> bool:
@@ -95,41 +150,29 @@ def _is_of_other(row: AttachmentRow) -> bool:
     return is_used and row["agent"] is None
 
 
-def _suspicions(backend: Backend, reports: Collection[AgentRow]) -> Iterator[_Suspicion]:
-    """Compare each report with the rows as they are now."""
-    rows = {row["id"]: row for row in audit.list_attachments(backend.host)}
-    volumes = {row["id"] for row in audit.list_volumes(backend.host)}
-    for report in reports:
-        if not report["alive"]:
-            continue
-        host = report["host"]
-        devices = {device["attachment_id"]: device for device in report["devices"] or ()}
-        for row in rows.values():
-            if row["agent"] == host and row["state"] == AttachmentState.ATTACHED:
-                yield from _missing(host, row, devices.get(row["id"]))
-        for attachment_id, device in devices.items():
-            if attachment_id not in rows and device["path"] and device["volume_id"] in volumes:
-                text = f"Host {host} has {device['path']} of attachment {attachment_id}."
-                finding = Kind.ORPHAN_DEVICE, text
-                yield _Suspicion(host, device["volume_id"], finding, None)
-    observing = [row for row in reports if row["alive"] and row["observed"] is not None]
-    yield from _suspicions_of_others(backend, observing, rows.values(), volumes)
+def _compare_made(reports: _Reports, page: audit.Page) -> Iterator[_Suspicion]:
+    """Compare what agents have made with the rows."""
+    for row in page.attachments:
+        host = row["agent"]
+        if host in reports.hosts and row["state"] == AttachmentState.ATTACHED:
+            yield from _missing(host, row, reports.made.get((host, row["id"])))
+    attachments = {row["id"] for row in page.attachments}
+    for volume_id in page.volumes:
+        for host, device in reports.made_of.get(volume_id, ()):
+            attachment_id, path = device["attachment_id"], device["path"]
+            if path and attachment_id not in attachments:
+                text = f"Host {host} has {path} of attachment {attachment_id}."
+                yield _Suspicion(host, volume_id, (Kind.ORPHAN_DEVICE, text), None)
 
 
-def _suspicions_of_others(
-    backend: Backend,
-    reports: Sequence[AgentRow],
-    rows: Collection[AttachmentRow],
-    volumes: Collection[str],
-) -> Iterator[_Suspicion]:
+def _compare_others(backend: Backend, reports: _Reports, page: audit.Page) -> Iterator[_Suspicion]:
     """Compare what others have made with the rows.
 
     A device that is missing is one only where each host has one of its kernel.
     """
-    index = AgentIndex(reports)
     may_have = set[tuple[str, str]]()
-    for row in rows:
-        report = index.find(host_identity.of_row({**row}))
+    for row in page.attachments:
+        report = reports.others.find(_identity(row))
         if report is None:
             continue
         volume_id = row["volume_id"]
@@ -143,15 +186,14 @@ def _suspicions_of_others(
             yield _Suspicion(
                 report["host"], volume_id, (Kind.UNUSED_ATTACHMENT, text), row["updated_at"]
             )
-    for report in reports:
-        for device in observed_devices.list_devices(report):
-            volume_id, path = device["volume_id"], device["path"]
-            if path and volume_id in volumes and (report["host"], volume_id) not in may_have:
-                text = f"Host {report['host']} has {path} of the volume, by no attachment."
-                yield _Suspicion(report["host"], volume_id, (Kind.STRAY_DEVICE, text), None)
+    for volume_id in page.volumes:
+        for host, device in reports.others_of.get(volume_id, ()):
+            if (path := device["path"]) and (host, volume_id) not in may_have:
+                text = f"Host {host} has {path} of the volume, by no attachment."
+                yield _Suspicion(host, volume_id, (Kind.STRAY_DEVICE, text), None)
 
 
-def _missing(host: str, row: AttachmentRow, device: dict[str, Any] | None) -> Iterator[_Suspicion]:
+def _missing(host: str, row: AttachmentRow, device: Device | None) -> Iterator[_Suspicion]:
     if device is None or device["path"] is None:
         text = f"Host {host} has no device of attachment {row['id']}."
         finding = Kind.MISSING_DEVICE, text

@@ -9,6 +9,7 @@ however busy it is.  Repairs happen under that same lock.
 hosts.py compares what the agents of hosts report of their devices.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 import contextlib
 import dataclasses
@@ -17,6 +18,7 @@ from attachd import exception, states
 from attachd.conf import CONF
 from attachd.db import audit, host_fences
 from attachd.db.row_types import AttachmentRow, DriverVolumeRow
+from attachd.drivers import abilities
 from attachd.drivers.abilities import Audit, Evict
 from attachd.drivers.base import AccessMode, BackendExport, Export, VolumeRef
 from attachd.manager import backends, flow_runner
@@ -203,27 +205,29 @@ def _audit(backend: Backend, repair_with: Repair | None) -> AuditResult:
 
 def _suspects(backend: Backend) -> list[str]:
     """Return the volumes that seem to differ; on a busy system many of them do not."""
-    exported: dict[str, list[BackendExport]] = {}
-    driver = backend.driver
-    for export in driver.list_exports() if isinstance(driver, Audit) else ():
-        exported.setdefault(export.volume_id, []).append(export)
-    stored = driver.list_volumes()
-    known = {row["id"]: row for row in audit.list_volumes(backend.host)}
-    attached: dict[str, list[AttachmentRow]] = {}
-    for row in audit.list_attachments(backend.host):
-        attached.setdefault(row["volume_id"], []).append(row)
+    exported = abilities.list_exports(backend.driver) or {}
+    stored = {**backend.driver.list_volumes()}
     living = audit.list_living_ids()
-    snapshots = []
-    for volume_id in dict.fromkeys([*known, *exported, *stored]):
-        volume, rows = known.get(volume_id), attached.get(volume_id, [])
-        seen = exported.get(volume_id, []), stored.get(volume_id)
-        status = _status(volume, rows) if volume else None
-        snapshots.append(_Snapshot(volume_id, volume, rows, *seen, status))
-    return [
+    suspects = [
         snapshot.volume_id
-        for snapshot in snapshots
+        for page in audit.list_pages(backend.host)
+        for snapshot in _compare_page(page, exported, stored)
         if _is_abandoned(snapshot, living) or any(_find(backend, snapshot))
     ]
+    return [*suspects, *dict.fromkeys([*exported, *stored])]
+
+
+def _compare_page(
+    page: audit.Page, exported: dict[str, list[BackendExport]], stored: dict[str, int]
+) -> Iterator[_Snapshot]:
+    """Yield what there is of the volumes of a page; take it out of what the backend has."""
+    attached = defaultdict[str, list[AttachmentRow]](list)
+    for row in page.attachments:
+        attached[row["volume_id"]].append(row)
+    for volume_id, volume in page.volumes.items():
+        rows = attached[volume_id]
+        seen = exported.pop(volume_id, []), stored.pop(volume_id, None)
+        yield _Snapshot(volume_id, volume, rows, *seen, _status(volume, rows))
 
 
 def _status(
@@ -431,14 +435,15 @@ def _find_orphans(backend: Backend) -> list[Difference]:
 
 def _expected_parts(backend: str, driver: Audit) -> set[str]:
     """Return all parts that the present attachments may have, in either mode."""
-    volumes = {row["id"]: backends.volume_ref(row) for row in audit.list_volumes(backend)}
     parts: set[str] = set()
-    for row in audit.list_attachments(backend):
-        if row["connector"] is None or row["volume_id"] not in volumes:
-            continue
-        both = [dataclasses.replace(backends.export(row), mode=mode) for mode in _MODES]
-        for export in driver.expected_exports(volumes[row["volume_id"]], both):
-            parts |= export.parts
+    for page in audit.list_pages(backend):
+        for row in page.attachments:
+            volume = page.volumes.get(row["volume_id"])
+            if row["connector"] is None or volume is None:
+                continue
+            both = [dataclasses.replace(backends.export(row), mode=mode) for mode in _MODES]
+            for export in driver.expected_exports(backends.volume_ref(volume), both):
+                parts |= export.parts
     return parts
 
 

@@ -4,7 +4,6 @@
 Only what has changed is stored.  Agents and hosts do not wait for it.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping
 import datetime
 import logging
@@ -12,7 +11,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from oslo_log import log
 
-from attachd import exception, host_identity, notifications
+from attachd import host_identity, notifications
 from attachd.conf import CONF
 from attachd.db import models
 from attachd.db.agents import agent_store, observed_devices
@@ -262,18 +261,14 @@ def _may_be_older(report: AgentRow, row: DriverAttachmentRow) -> bool:
 
 def _list_sessions(backend: Backend) -> Mapping[str, frozenset[str]] | None:
     """Return the names of the hosts with sessions, by volume; None: it cannot list them."""
-    driver, sessions = backend.driver, defaultdict[str, frozenset[str]](frozenset)
-    if not isinstance(driver, abilities.Audit) or not driver.promises.session_listing:
+    if backend.error is not None or not backend.driver.promises.session_listing:
         return None
-    if backend.error is not None:
+    if (listed := backends.list_exports(backend)) is None:
         return None
-    try:
-        for export in driver.list_exports():
-            sessions[export.volume_id] |= export.sessions
-    except exception.BackendError as error:
-        LOG.warning("Backend %s: its sessions cannot be listed: %s", backend.name, error)
-        return None
-    return sessions
+    return {
+        volume_id: frozenset[str]().union(*(export.sessions for export in exports))
+        for volume_id, exports in listed.items()
+    }
 
 
 def _has_session(

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Restore the exports that a restarted backend has lost."""
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import functools
 
 from oslo_log import log
@@ -12,7 +11,7 @@ from attachd.db import host_fences
 from attachd.db.attachments import attachment_store, backend_attachments
 from attachd.db.attachments.backend_attachments import DriverAttachmentRow
 from attachd.db.volumes import volume_queries, volume_store
-from attachd.drivers.abilities import Audit, find_missing
+from attachd.drivers import abilities
 from attachd.drivers.base import BackendExport
 from attachd.manager import backends, telemetry
 from attachd.manager.backends import Backend
@@ -35,7 +34,7 @@ class EnsureExportsTask(PeriodicTask):
         self._boot_id: str | None = None
         # the last volume of the pages that were done; None: all were
         self._after: str | None = None
-        self._listed: Listing | None = None
+        self._listed: backends.Listing | None = None
         self._failed: list[DriverAttachmentRow] = []
 
     def run_once(self) -> None:
@@ -48,7 +47,7 @@ class EnsureExportsTask(PeriodicTask):
             LOG.warning("Backend %s: reading its boot id failed: %s", self._backend.name, error)
             return
         if boot_id != self._boot_id:
-            self._listed = list_exports(self._backend)
+            self._listed = backends.list_exports(self._backend)
             self._after, self._failed = "", []
             self._boot_id = self._backend.boot_id = boot_id
             self._backoff.clear()
@@ -64,7 +63,7 @@ class EnsureExportsTask(PeriodicTask):
         if lost:
             LOG.info("Backend %s: granting %d attachments again", self._backend.name, len(lost))
             self._failed += self._restore(lost)
-        self._after = volume_ids[-1] if volume_ids else None
+        self._after = volume_ids[-1] if len(volume_ids) == volume_queries.PAGE else None
         if self._after is None:
             self._listed = None
 
@@ -74,26 +73,8 @@ class EnsureExportsTask(PeriodicTask):
         return remaining
 
 
-Listing = Mapping[str, Sequence[BackendExport]]
-"""What a backend lists, by volume."""
-
-
-def list_exports(backend: Backend) -> Listing | None:
-    """Return what a backend exports; None: it cannot be listed."""
-    if not isinstance(backend.driver, Audit):
-        return None
-    listed = defaultdict[str, list[BackendExport]](list)
-    try:
-        for export in backend.driver.list_exports():
-            listed[export.volume_id].append(export)
-    except exception.BackendError as error:
-        LOG.warning("Backend %s: its exports cannot be listed: %s", backend.name, error)
-        return None
-    return listed
-
-
 def find_lost(
-    backend: Backend, rows: Sequence[DriverAttachmentRow], listed: Listing | None
+    backend: Backend, rows: Sequence[DriverAttachmentRow], listed: backends.Listing | None
 ) -> list[DriverAttachmentRow]:
     """Return the attachments whose exports are not among those that are listed.
 
@@ -106,12 +87,12 @@ def find_lost(
 
 
 def _is_lost(backend: Backend, row: DriverAttachmentRow, listed: Sequence[BackendExport]) -> bool:
-    assert isinstance(backend.driver, Audit), "it has listed exports"
+    assert isinstance(backend.driver, abilities.Audit), "it has listed exports"
     if row["connector"] is None:
         return False
     volume = backends.volume_ref(backend_attachments.volume_of(row))
     try:
-        return bool(find_missing(backend.driver, volume, backends.export(row), listed))
+        return bool(abilities.find_missing(backend.driver, volume, backends.export(row), listed))
     except exception.SecretUnreadable:
         return True  # Its grant fails, and says why.
 

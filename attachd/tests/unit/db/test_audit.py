@@ -7,6 +7,7 @@ import uuid
 
 from attachd.db import audit, models
 from attachd.db.cluster import members
+from attachd.db.volumes import volume_queries
 from attachd.states import VolumeStatus
 from attachd.tests.fixtures import databases, db_rows
 
@@ -19,11 +20,16 @@ class AuditTest(databases.DatabaseCase):
         self.other = db_rows.add_volume(host="here@other#pool")
         db_rows.add_attachment(self.other["id"], "attached")
 
-    def test_lists_contain_rows_of_backend_only(self):
-        found = [row["id"] for row in audit.list_volumes("here@fake")]
-        self.assertEqual([self.volume["id"]], found)
-        found = [row["id"] for row in audit.list_attachments("here@fake")]
-        self.assertEqual([self.attachment["id"]], found)
+    def test_pages_contain_each_row_of_backend_once(self):
+        second = db_rows.add_volume()
+        attached = [self.attachment, *(db_rows.add_attachment(second["id"]) for _ in range(2))]
+        with mock.patch.object(volume_queries, "PAGE", 1):
+            pages = list(audit.list_pages("here@fake"))
+        ids = sorted([self.volume["id"], second["id"]])
+        self.assertEqual([{item} for item in ids], [set(page.volumes) for page in pages])
+        for page in pages:
+            expected = {row["id"] for row in attached if row["volume_id"] in page.volumes}
+            self.assertEqual(expected, {row["id"] for row in page.attachments})
 
     def test_find_volume_finds_any_backend(self):
         self.assertEqual("here@other#pool", audit.find_volume(self.other["id"])["host"])

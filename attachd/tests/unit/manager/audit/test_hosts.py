@@ -7,6 +7,7 @@ import uuid
 
 from attachd.db import models
 from attachd.db.agents import agent_store
+from attachd.db.volumes import volume_queries
 from attachd.manager.audit import hosts
 from attachd.manager.audit.rules import Kind
 from attachd.tests.fixtures import backends, conf_fixture, db_rows
@@ -60,6 +61,14 @@ class HostsTest(backends.BackendCase):
         gone = self.device(path=None)
         self.report(gone)
         self.assertEqual([(Kind.MISSING_DEVICE, self.volume)], self.found(gone))
+
+    def test_compare_finds_differences_on_all_pages(self):
+        volumes = [self.volume, *(db_rows.add_volume()["id"] for _ in range(2))]
+        for volume in volumes[1:]:
+            db_rows.add_attachment(volume, "attached", agent="h1")
+        with mock.patch.object(volume_queries, "PAGE", 1):
+            found = self.found()
+        self.assertEqual([(Kind.MISSING_DEVICE, volume) for volume in sorted(volumes)], found)
 
     def test_compare_device_in_next_report_finds_no_difference(self):
         self.assertEqual([], self.found(self.device()))

@@ -7,6 +7,7 @@ import uuid
 
 from attachd import exception
 from attachd.db import audit, host_fences, models
+from attachd.db.volumes import volume_queries
 from attachd.drivers import base
 from attachd.manager.audit import runner
 from attachd.manager.audit.rules import MEANINGS, REPAIRED, Kind
@@ -101,6 +102,14 @@ class AuditTest(backends.BackendCase):
         self.driver.restart()
         self.assertEqual([(Kind.MISSING_EXPORT, self.ref.id, "")], self.found())
         self.assertEqual([(Kind.MISSING_EXPORT, self.ref.id, "")], self.found())
+
+    def test_compare_goes_through_all_pages(self):
+        lost = [db_rows.add_volume()["id"] for _ in range(3)]
+        with mock.patch.object(volume_queries, "PAGE", 2):
+            self.assertEqual(
+                [(Kind.VOLUME_WITHOUT_DATA, volume_id, "") for volume_id in sorted(lost)],
+                self.found(),
+            )
 
     def test_compare_drops_suspicion_not_confirmed_under_lock(self):
         listed = list(self.driver.list_exports())
