@@ -33,6 +33,7 @@ OPTIONS = [
         "count_interval",
         default=15.0,
         min=1.0,
-        help="Seconds for which a manager caches the row counts of the database.",
+        help="Seconds between two counts of the rows of the database. One manager counts for "
+        "all, and each of them exports the numbers.",
     ),
 ]

@@ -284,13 +284,19 @@ volumes = sa.Table(
     # the driver's own secrets of the volume
     sa.Column("provider_secrets", EncryptedJson),
     sa.Index(None, "project_id", "created_at", "id"),
+    # for the usage of a project by entries alone
+    sa.Index(
+        "ix_volumes_usage",
+        *("project_id", "volume_type_id", "state", "size_gib", "new_size_gib"),
+    ),
     sa.Index(None, "created_at", "id"),
     sa.Index(None, "volume_type_id"),
     sa.Index(None, "host"),
     sa.Index(None, "backend_host", "id"),
     sa.Index(None, "name"),
     sa.Index(None, "user_id"),
-    sa.Index(None, "status"),
+    # with the state, and with the kind and condition below, for counts by entries alone
+    sa.Index(None, "status", "state"),
     sa.Index(None, "owner"),
     sa.Index(None, "lease_holder"),
     sa.Index(None, "source_volid"),
@@ -378,11 +384,12 @@ attachments = sa.Table(
     sa.Column("secret_agent", sa.String(255)),
     sa.Column("secret_generation", sa.Integer),
     sa.Index(None, "volume_id"),
-    sa.Index(None, "project_id", "created_at", "id"),
+    # with the parent, for counts of a project by entries alone
+    sa.Index(None, "project_id", "created_at", "id", "parent_id"),
     sa.Index(None, "created_at", "id"),
     sa.Index(None, "instance_uuid"),
     sa.Index(None, "host"),
-    sa.Index(None, "state"),
+    sa.Index(None, "state", "kind", "condition_state"),
     sa.Index(None, "connection_key"),
     sa.Index(None, "expires_at"),
     sa.Index(None, "agent"),
@@ -710,6 +717,17 @@ event_sequence = sa.Table(
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("assigned", sa.BigInteger, nullable=False),
     sa.Column("purged", sa.BigInteger, nullable=False),
+    **MARIADB_OPTIONS,
+)
+
+# One row: the last count of the rows of large tables, and since when a process counts again.
+row_counts = sa.Table(
+    "row_counts",
+    METADATA,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("counted_at", Moment),
+    sa.Column("claimed_at", Moment),
+    sa.Column("numbers", Json),
     **MARIADB_OPTIONS,
 )
 

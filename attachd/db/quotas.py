@@ -2,8 +2,8 @@
 """Limits and usage of projects, and their enforcement.
 
 A limit is what was set for the project, else what was set for the class ``default``, else what the
-configuration says. Usage is counted in the tables each time: there is no counter that could be
-wrong.
+configuration says. Usage is counted each time, by entries of indexes alone: there is no counter
+that could be wrong, and none that all attachments of a project would have to change in turn.
 
 Projects are locked while a request is checked and executed, so that two requests cannot both take
 the rest of a quota. In each transaction the project's lock comes first and the volume's row
@@ -393,11 +393,12 @@ def check_attachments(connection: sa.Connection, project_id: str, limit: int) ->
     """Check that a project may have one more attachment.
 
     :param limit: as of :func:`lock_attachments`
-    :raises QuotaExceeded: it has as many as it may have
+    :raises QuotaExceeded: it has as many as it may have; more are not counted
     """
     if limit == UNLIMITED:
         return
-    used = _count_attachments(connection, project_id)
+    counted = _attachments_of(project_id).limit(limit).subquery()
+    used = connection.execute(sa.select(sa.func.count()).select_from(counted)).scalar_one()
     if used >= limit:
         raise exception.QuotaExceeded(
             kind="AttachmentLimitExceeded",
@@ -410,7 +411,12 @@ def check_attachments(connection: sa.Connection, project_id: str, limit: int) ->
 
 def _count_attachments(connection: sa.Connection, project_id: str) -> int:
     """Count attachments, and the holds and connections of the older calls that have none yet."""
-    statement = sa.select(sa.func.count()).where(
+    counted = _attachments_of(project_id).subquery()
+    statement = sa.select(sa.func.count()).select_from(counted)
+    return int(connection.execute(statement).scalar_one())
+
+
+def _attachments_of(project_id: str) -> sa.Select[Any]:
+    return sa.select(_ATTACHMENTS.c.id).where(
         _ATTACHMENTS.c.project_id == project_id, _ATTACHMENTS.c.parent_id.is_(None)
     )
-    return int(connection.execute(statement).scalar_one())

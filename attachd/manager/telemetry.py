@@ -127,14 +127,14 @@ class RowCountCollector:
         if result.error is not None:
             LOG.warning("Metrics: counting rows failed: %s", type(result.error).__name__)
         if result.value is not None:
-            yield metrics.COUNT_AGE.family({(): result.age})
+            yield metrics.COUNT_AGE.family({(): result.age + result.value.age})
             # Old counts would look like present ones.
             if result.error is None:
                 yield from _row_counts(result.value, result.age)
 
 
 def _count_rows() -> row_counts.RowCounts:
-    return row_counts.count(OVERDUE_AFTER)
+    return row_counts.count(OVERDUE_AFTER, CONF.metrics.count_interval)
 
 
 def _row_counts(counts: row_counts.RowCounts, age: float) -> Iterable[core.Metric]:

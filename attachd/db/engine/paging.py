@@ -112,7 +112,7 @@ def order_index(
         ("project_id", "created_at", "id") if "project_id" in filters else ("created_at", "id")
     )
     order = [table.c[name] for name in columns]
-    (name,) = [item.name for item in table.indexes if list(item.columns) == order]
+    (name,) = [item.name for item in table.indexes if list(item.columns)[: len(order)] == order]
     return str(name)
 
 

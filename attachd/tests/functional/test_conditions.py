@@ -8,6 +8,8 @@ import datetime
 import threading
 from typing import Any
 
+import sqlalchemy as sa
+
 from attachd import exception
 from attachd.db import models
 from attachd.db.engine import session
@@ -17,7 +19,13 @@ from attachd.manager.periodic_tasks import conditions
 from attachd.manager.telemetry import RowCountCollector
 from attachd.rpc import agent_manager_api
 from attachd.tests import concurrency
-from attachd.tests.fixtures import backends, captured_notifications, db_rows, fake_agent, wsgi_api
+from attachd.tests.fixtures import (
+    backends,
+    captured_notifications,
+    db_rows,
+    fake_agent,
+    wsgi_api,
+)
 from attachd.tests.functional.host_attach_case import HOST, HostAttachCase
 
 VERSION = f"{wsgi_api.LATEST}, attachd 1.1"
@@ -128,6 +136,8 @@ class ConditionTest(Case):
             self.assertEqual({"ok", "degraded", "failed", "unknown"}, set(counts))
 
     def counts(self):
+        with session.writer() as connection:  # as after count_interval
+            connection.execute(sa.update(models.row_counts).values(numbers=None))
         families = RowCountCollector().collect()
         (found,) = (item for item in families if item.name == "attachd_attachment_conditions")
         return {sample.labels["state"]: sample.value for sample in found.samples}

@@ -40,6 +40,7 @@ def upgrade() -> None:
     _create_quota_classes()
     _create_quota_locks()
     _create_quotas()
+    _create_row_counts()
     _create_services()
     _create_storages()
     _create_volume_types()
@@ -322,6 +323,19 @@ def _create_quotas() -> None:
     )
 
 
+def _create_row_counts() -> None:
+    counts = op.create_table(
+        "row_counts",
+        sa.Column("id", sa.Integer(), nullable=False, autoincrement=False),
+        sa.Column("counted_at", MOMENT),
+        sa.Column("claimed_at", MOMENT),
+        sa.Column("numbers", LONG_TEXT),
+        sa.PrimaryKeyConstraint("id", name="pk_row_counts"),
+        **MARIADB_OPTIONS,
+    )
+    op.bulk_insert(counts, [{"id": 1}])
+
+
 def _create_services() -> None:
     op.create_table(
         "services",
@@ -454,9 +468,14 @@ def _create_volumes() -> None:
     op.create_index(
         "ix_volumes_project_id_created_at_id", "volumes", ["project_id", "created_at", "id"]
     )
+    op.create_index(
+        "ix_volumes_usage",
+        "volumes",
+        ["project_id", "volume_type_id", "state", "size_gib", "new_size_gib"],
+    )
     op.create_index("ix_volumes_user_id", "volumes", ["user_id"])
     op.create_index("ix_volumes_name", "volumes", ["name"])
-    op.create_index("ix_volumes_status", "volumes", ["status"])
+    op.create_index("ix_volumes_status_state", "volumes", ["status", "state"])
     op.create_index("ix_volumes_volume_type_id", "volumes", ["volume_type_id"])
     op.create_index("ix_volumes_host", "volumes", ["host"])
     op.create_index("ix_volumes_backend_host_id", "volumes", ["backend_host", "id"])
@@ -513,12 +532,16 @@ def _create_attachments() -> None:
     )
     op.create_index("ix_attachments_volume_id", "attachments", ["volume_id"])
     op.create_index(
-        "ix_attachments_project_id_created_at_id",
+        "ix_attachments_project_id_created_at_id_parent_id",
         "attachments",
-        ["project_id", "created_at", "id"],
+        ["project_id", "created_at", "id", "parent_id"],
     )
     op.create_index("ix_attachments_instance_uuid", "attachments", ["instance_uuid"])
-    op.create_index("ix_attachments_state", "attachments", ["state"])
+    op.create_index(
+        "ix_attachments_state_kind_condition_state",
+        "attachments",
+        ["state", "kind", "condition_state"],
+    )
     op.create_index("ix_attachments_host", "attachments", ["host"])
     op.create_index("ix_attachments_connection_key", "attachments", ["connection_key"])
     op.create_index("ix_attachments_created_at_id", "attachments", ["created_at", "id"])

@@ -4,6 +4,9 @@
 import datetime
 import math
 import unittest
+from unittest import mock
+
+import sqlalchemy as sa
 
 from attachd.db import models, row_counts
 from attachd.db.cluster import members
@@ -14,7 +17,7 @@ from attachd.tests.fixtures import backends, databases, db_rows
 
 class CountTest(backends.BackendCase):
     def test_count_of_empty_database_is_zero(self):
-        found = row_counts.count(60)
+        found = row_counts.count(60, 0)
         self.assertEqual(({}, {}, []), (found.attachments, found.volumes, found.backends))
         self.assertEqual(({"up": 0, "down": 0, "conflict": 0}, 0), (found.agents, found.processes))
         self.assertEqual({0}, set(found.overdue.values()))
@@ -26,7 +29,7 @@ class CountTest(backends.BackendCase):
         for state, moment in (("attached", None), ("connecting", long_ago), ("connecting", None)):
             made = db_rows.add_attachment(volume_id, state)
             db_rows.change_attachment(made["id"], updated_at=moment or models.now())
-        found = row_counts.count(60)
+        found = row_counts.count(60, 0)
         expected = {("attachment", "attached"): 1, ("attachment", "connecting"): 2}
         self.assertEqual(expected, found.attachments)
         # An attached volume with more on their way may have one of two names.
@@ -43,7 +46,7 @@ class CountTest(backends.BackendCase):
         ):
             db_rows.add_attachment(volume_id, state, condition_state=condition)
         db_rows.add_attachment(volume_id, "attached", kind="connection", condition_state="ok")
-        found = row_counts.count(60)
+        found = row_counts.count(60, 0)
         expected = {"ok": 2, "degraded": 0, "failed": 1, "unknown": 1}
         self.assertEqual(expected, found.conditions)
         self.assertEqual(4, found.attachments["attachment", "attached"])
@@ -54,7 +57,7 @@ class CountTest(backends.BackendCase):
         db_rows.change_service("a@x", seen_at=models.now() - datetime.timedelta(days=1))
         db_rows.report_service("c@x", binary="m")
         members.join("0" * 32, "here:1")
-        found = row_counts.count(60)
+        found = row_counts.count(60, 0)
         up = {backend.backend: backend.up for backend in found.backends}
         self.assertEqual({"a@x": False, "b@x": False, "c@x": True}, up)
         ages = {backend.backend: backend.age for backend in found.backends}
@@ -80,14 +83,60 @@ class CountTest(backends.BackendCase):
                 ("a@pools", "fast", 9.5, 2.5, 20.0),
                 ("a@pools", "slow", math.inf, math.inf, 3.0),
             },
-            {tuple(pool) for pool in row_counts.count(60).pools},
+            {tuple(pool) for pool in row_counts.count(60, 0).pools},
         )
 
-    def test_count_is_four_statements(self):
+    def test_count_is_not_repeated_while_it_is_fresh(self):
         before = session.counters()
-        row_counts.count(60)
+        row_counts.count(60, 1000)
         after = session.counters()
-        self.assertEqual(4, after.statements - before.statements)
+        # the former count, which is none, five counts, their result, backends and processes
+        self.assertEqual(9, after.statements - before.statements)
+        db_rows.add_volume()
+        members.join("0" * 32, "here:1")
+        stored = session.counters()
+        found = row_counts.count(60, 1000)
+        self.assertEqual(3, session.counters().statements - stored.statements)
+        self.assertEqual(({}, 1), (found.volumes, found.processes))
+        self.assertGreaterEqual(found.age, 0.0)
+        self.assertEqual({"available": 1}, row_counts.count(60, 0).volumes)
+
+    def test_count_is_made_by_one_of_many_processes(self):
+        row_counts.count(60, 0)
+        db_rows.add_volume()
+        seen = []
+        real = row_counts._count
+
+        def count_while_another_asks(*args):
+            seen.append(row_counts.count(60, 0).volumes)
+            return real(*args)
+
+        with mock.patch.object(row_counts, "_count", count_while_another_asks):
+            self.assertEqual({"available": 1}, row_counts.count(60, 0).volumes)
+        self.assertEqual([{}], seen, "the other one has the former numbers")
+
+    def test_count_of_dead_process_or_of_future_is_repeated(self):
+        row_counts.count(60, 0)
+        db_rows.add_volume()
+        day = datetime.timedelta(days=1)
+        for values in (
+            {"claimed_at": models.now() - day},
+            {"claimed_at": models.now() + day},
+            {"counted_at": models.now() + day},
+        ):
+            with session.writer() as connection:
+                connection.execute(
+                    sa.update(models.row_counts).values(
+                        counted_at=models.now() - day, claimed_at=None
+                    )
+                )
+                connection.execute(sa.update(models.row_counts).values(values))
+            found = row_counts.count(60, 1000)
+            self.assertEqual(({"available": 1}, True), (found.volumes, found.age < 1000), values)
+
+    def test_statement_totals_are_those_of_process(self):
+        row_counts.count(60, 0)
+        after = session.counters()
         result = row_counts.statement_totals()
         self.assertEqual(after.statements, result[metrics.STATEMENTS])
 
@@ -97,5 +146,5 @@ class DialectTest(unittest.TestCase):
         for kind in ("mariadb", "postgresql"):
             databases.use(self, kind)
             db_rows.add_attachment(db_rows.add_volume()["id"], "connecting")
-            found = dict(row_counts.count(60).attachments)
+            found = dict(row_counts.count(60, 0).attachments)
             self.assertEqual({("attachment", "connecting"): 1}, found, kind)

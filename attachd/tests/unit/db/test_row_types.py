@@ -34,6 +34,7 @@ WITHOUT_ROW_TYPE = {
     models.quota_classes,
     models.quota_locks,
     models.quotas,
+    models.row_counts,
     models.volume_image_metadata,
     models.volume_metadata,
     models.volume_type_access,
