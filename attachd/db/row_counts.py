@@ -91,7 +91,7 @@ class RowCounts(NamedTuple):
     :ivar overdue: by "attachment" or "volume", and state
     :ivar agents: by "up", "down" and "conflict"
     :ivar processes: of managers
-    :ivar unread_events: events without a revision, because no watcher has read them yet
+    :ivar events_without_revision: events without a revision yet
     :ivar age: seconds since the rows were counted; backends, pools and processes are of now
     """
 
@@ -103,7 +103,7 @@ class RowCounts(NamedTuple):
     pools: list[PoolReport]
     agents: dict[str, int]
     processes: int
-    unread_events: int
+    events_without_revision: int
     age: float
 
 
@@ -119,7 +119,7 @@ class _Numbers(TypedDict):
     volumes: list[tuple[str, str, int]]
     overdue: list[tuple[str, str, int]]
     agents: dict[str, int]
-    unread_events: int
+    events_without_revision: int
 
 
 _COUNT_ABANDONED: Final = datetime.timedelta(seconds=300)
@@ -195,7 +195,7 @@ def _count(long_ago: datetime.datetime) -> _Numbers:
         "volumes": [tuple(row) for row in volumes],
         "overdue": [tuple(row) for row in overdue],
         "agents": {"up": alive, "down": agents - alive - conflicts, "conflict": conflicts},
-        "unread_events": events,
+        "events_without_revision": events,
     }
 
 
@@ -216,7 +216,7 @@ def _combine(numbers: _Numbers, age: float) -> RowCounts:
         [pool for row in backends for pool in _to_pools(row.host, row.report)],
         numbers["agents"],
         int(processes),
-        numbers["unread_events"],
+        numbers["events_without_revision"],
         age,
     )
 

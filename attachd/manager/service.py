@@ -23,6 +23,7 @@ from attachd.manager.periodic_tasks.conditions import ConditionTask
 from attachd.manager.periodic_tasks.drained_hosts import DrainedHostsTask
 from attachd.manager.periodic_tasks.ensure_exports import EnsureExportsTask
 from attachd.manager.periodic_tasks.expired_sets import ExpiredSetsTask
+from attachd.manager.periodic_tasks.number_events import NumberEventsTask
 from attachd.manager.periodic_tasks.purge import PurgeTask
 from attachd.manager.periodic_tasks.recovery import RecoveryLoop
 from attachd.manager.periodic_tasks.remember_clients import RememberClientsTask
@@ -136,6 +137,7 @@ class ManagerService(oslo_service.Service):
             FencedHosts(),
             DrainedHostsTask(self._membership),
             ExpiredSetsTask(self._membership),
+            NumberEventsTask(self._membership),
             PurgeTask(self._membership),
             *compute_events.list_tasks(),
         ]

@@ -144,7 +144,7 @@ def _row_counts(counts: row_counts.RowCounts, age: float) -> Iterable[core.Metri
     yield metrics.OVERDUE.family(counts.overdue)
     yield metrics.AGENTS.family({(key,): value for key, value in counts.agents.items()})
     yield metrics.MANAGERS.family({(): counts.processes})
-    yield metrics.UNREAD_EVENTS.family({(): counts.unread_events})
+    yield metrics.EVENTS_WITHOUT_REVISION.family({(): counts.events_without_revision})
     yield metrics.BACKEND_UP.family({(row.backend,): row.up for row in counts.backends})
     yield metrics.BACKEND_AGE.family({(row.backend,): row.age + age for row in counts.backends})
     pools = {(row.backend, row.pool): row for row in counts.pools}

@@ -233,7 +233,9 @@ QUEUED_CALLS: Final = Gauge(
 )
 AGENTS: Final = Gauge("attachd_agents", "Agents of hosts: up, down or conflict.", ("status",))
 MANAGERS: Final = Gauge("attachd_manager_processes", "Live processes of managers.")
-UNREAD_EVENTS: Final = Gauge("attachd_unread_events", "Events that no subscriber has read yet.")
+EVENTS_WITHOUT_REVISION: Final = Gauge(
+    "attachd_events_without_revision", "Events without a revision yet."
+)
 DATABASE_UP: Final = Gauge("attachd_database_up", "1: the database answered the last query.")
 COUNT_AGE: Final = Gauge("attachd_count_age_seconds", "Seconds since the rows were counted last.")
 PLATFORM_CALLS_IN_PROGRESS: Final = Gauge(

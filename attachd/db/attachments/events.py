@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Events of attachments, stored in the transaction that causes them and kept for some time.
 
-:func:`record` adds an event where an attachment moves; ``events`` is an outbox. An event has no
-    revision at first: of two transactions, the one that drew the lower number may commit last, and
-    a reader that is past the higher number would never see it. So :func:`assign_sequence` numbers
-    committed events, in the order in which they were committed for each volume, one process at a
-    time and without gaps. A reader that has seen all events up to one revision has seen everything
-    before it.
+:func:`record` adds an event where an attachment moves; ``events`` is an outbox.  An event has no
+revision at first: of two transactions, the one that drew the lower number may commit last, and a
+reader that is past the higher number would never see it.  So :func:`assign_sequence` numbers
+committed events, in the order in which they were committed for each volume, one process at a time
+and without gaps.  A manager does so every few seconds, and so do requests that read events.  A
+reader that has seen all events up to one revision has seen everything before it.
 """
 
 from collections.abc import Collection, Iterator, Mapping
 import contextlib
 import datetime
+import math
 import os
 import threading
 from typing import Any, Final, NamedTuple, TypedDict
@@ -19,7 +20,7 @@ from typing import Any, Final, NamedTuple, TypedDict
 from oslo_context import context as oslo_context
 import sqlalchemy as sa
 
-from attachd import host_identity, states
+from attachd import exception, host_identity, states
 from attachd.conf import CONF
 from attachd.db import models
 from attachd.db.engine import session
@@ -53,6 +54,9 @@ _CLOCK_MARGIN: Final = datetime.timedelta(seconds=1)
 
 BATCH = 500
 """The number of events that get their revisions in one transaction."""
+
+MAX_BATCHES: Final = 4
+"""How many batches a request numbers; managers number what is left."""
 
 _INSERT = CompiledStatement(sa.insert(_EVENTS))
 _UNASSIGNED = (
@@ -273,11 +277,15 @@ def sequence() -> Sequence:
         return _fetch_sequence(connection, _SEQUENCE)
 
 
-def assign_sequence() -> Sequence:
-    """Assign a revision to all events committed until now, and return the range to read."""
+def assign_sequence(most_batches: float = MAX_BATCHES) -> Sequence:
+    """Assign a revision to events committed until now, and return the range to read.
+
+    :param most_batches: those after so many batches get theirs later; ``inf``: all get theirs now
+    """
     now, more = _read_sequence()
-    while more:
+    while more and most_batches > 0:
         now, more = _assign_batch()
+        most_batches -= 1
     return now
 
 
@@ -339,16 +347,22 @@ def list_of_attachment(attachment_id: str, project_id: str | None) -> list[Numbe
     Events without a revision get theirs first: each is shown with the number that it keeps.
 
     :param project_id: only if it belongs to this project; None: of any project
+    :raises Unavailable: one of them has no revision, as thousands of others come first
     """
     assign_sequence()
-    return _list_of_attachment(attachment_id, project_id)
+    found = _list_of_attachment(attachment_id, project_id)
+    if any(row["revision"] is None for row in found):
+        raise exception.Unavailable(
+            reason="Events of this attachment get their revisions soon. Try again in some seconds."
+        )
+    return found
 
 
 @retried
 def _list_of_attachment(attachment_id: str, project_id: str | None) -> list[NumberedEventRow]:
     statement = (
         sa.select(_EVENTS)
-        .where(_EVENTS.c.attachment_id == attachment_id, _EVENTS.c.revision.is_not(None))
+        .where(_EVENTS.c.attachment_id == attachment_id)
         .order_by(_EVENTS.c.revision)
     )
     if project_id is not None:
@@ -362,7 +376,7 @@ def purge(before: datetime.datetime, limit: int) -> int:
     :param limit: how many at most, the oldest first
     :returns: how many were removed
     """
-    assign_sequence()
+    assign_sequence(math.inf)
     return _purge(before, limit)
 
 

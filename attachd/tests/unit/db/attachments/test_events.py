@@ -177,6 +177,20 @@ class SequenceTest(Case):
             self.record(5)
             self.assertEqual((5, 0), events.assign_sequence())
 
+    def test_request_numbers_bounded_number_of_events(self):
+        some = mock.patch.multiple(events, _UNASSIGNED=events._UNASSIGNED.limit(2), BATCH=2)
+        with some:
+            self.record(2 * events.MAX_BATCHES)
+            last = self.record(1)
+            self.assertEqual(2 * events.MAX_BATCHES, events.assign_sequence().assigned)
+            self.record(2 * events.MAX_BATCHES)
+            late = self.record(1)
+            self.assertEqual(1, len(events.list_of_attachment(last, None)))
+            with self.assertRaisesRegex(exception.Unavailable, "Try again"):
+                self.record(2 * events.MAX_BATCHES)
+                events.list_of_attachment(self.record(1), None)
+            self.assertEqual(1, len(events.list_of_attachment(late, None)))
+
     def test_assign_sequence_concurrently_numbers_each_event_once(self):
         ids = [self.record(3) for _ in range(5)]
         done = concurrency.run_at_once(
