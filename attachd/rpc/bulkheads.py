@@ -6,7 +6,8 @@ tenants and all backends.  So the calls in progress at the same time are limited
 project and backend.  A call over a limit waits for its turn as long as it can still be answered in
 time.  Projects have turns one after the other: one with hundreds of calls delays a call of another
 by one call at most.  A call is refused if it gets no turn in time, if too many threads wait, or if
-its backend answers nothing.
+its backend answers nothing.  Calls for a backend that answers nothing hold their threads, and not
+the turns of calls for other backends.
 """
 
 from collections import Counter
@@ -81,32 +82,40 @@ class _Call:
     project_id: str
     has_turn: threading.Event | None = None
 
-    def counted_as(self) -> list[tuple[str, str]]:
+    def counted_as(self) -> list[tuple[str, ...]]:
         """Return what the call counts for."""
-        owners = ("project", self.project_id), ("volume", self.volume_id)
-        return [_PROCESS, ("backend", self.server), *owners]
+        return [
+            _PROCESS,
+            ("backend", self.server),
+            ("project", self.project_id),
+            ("project", self.project_id, self.server),
+            ("volume", self.volume_id),
+        ]
 
 
-_PROCESS: Final = ("process", "")
+_PROCESS: Final = ("process",)
 
 
 class _Calls:
     """The calls of this process.
 
     :ivar threads: of the web server
-    :ivar in_progress: number of calls, by kind and name of what they belong to
+    :ivar in_progress: number of calls, by kind and name of what they belong to; of projects also
+        by server
     :ivar waiting: those that have no turn yet
     :ivar held: number of threads that both have, by project
     :ivar silent_since: when each server with calls has answered last, or was called first
+    :ivar passed_over: the servers that had answered nothing when turns were given last
     """
 
     def __init__(self, threads: int) -> None:
         self.lock = threading.Lock()
         self.threads = threads
-        self.in_progress: Counter[tuple[str, str]] = Counter()
+        self.in_progress: Counter[tuple[str, ...]] = Counter()
         self.waiting: FairQueue[_Call] = FairQueue()
         self.held: Counter[str] = Counter()
         self.silent_since: dict[str, float] = {}
+        self.passed_over: list[str] = []
 
     def check(self, call: _Call) -> _Limit | None:
         """Return the limit for which a call has to wait for its turn; None: it has one.
@@ -141,7 +150,7 @@ class _Calls:
     def _wait(self, call: _Call, has_turn: threading.Event, reached: _Limit) -> float:
         started = time.monotonic()
         deadline = started + max_wait()
-        while not has_turn.wait(self._until_next_check(call, deadline)):
+        while not has_turn.wait(self._until_next_check(deadline)):
             with self.lock:
                 self._check_waiting(call, deadline)
         waited = time.monotonic() - started
@@ -154,6 +163,8 @@ class _Calls:
         with self.lock:
             self.in_progress -= Counter(call.counted_as())
             self.held -= Counter([call.project_id])
+            if answered and call.server in self.passed_over:
+                self.passed_over.remove(call.server)
             if answered and ("backend", call.server) in self.in_progress:
                 self.silent_since[call.server] = time.monotonic()
             elif answered:  # an error is an answer, too
@@ -168,28 +179,28 @@ class _Calls:
     def _give_turns(self) -> None:
         """Give a turn to each waiting call that the limits allow."""
         maximum = limits()
+        self.passed_over = self._list_silent()
 
         def may_begin(_project: str, _volume: str, call: _Call) -> bool:
             return self._reached(call, maximum) is None
 
-        while self.in_progress[_PROCESS] < maximum.process:
-            if (taken := self.waiting.take(may_begin)) is None:
-                return
+        while (taken := self.waiting.take(may_begin)) is not None:
             call = taken[2]
             self._begin(call)
             if call.has_turn is not None:
                 call.has_turn.set()
 
-    def _until_next_check(self, call: _Call, deadline: float) -> float:
-        """Return after how many seconds a waiting call may have to be refused."""
+    def _until_next_check(self, deadline: float) -> float:
+        """Return after how many seconds a waiting call may have to be refused, or has a turn."""
         now = time.monotonic()
-        unresponsive_at = self.silent_since.get(call.server, now) + OPEN_AFTER
-        return max(
-            0.0, (min(unresponsive_at, deadline) if unresponsive_at > now else deadline) - now
-        )
+        with self.lock:
+            changes = [since + OPEN_AFTER for since in self.silent_since.values()]
+        return max(0.0, min([deadline, *(moment for moment in changes if moment > now)]) - now)
 
     def _check_waiting(self, call: _Call, deadline: float) -> None:
         """Refuse a waiting call that has no turn in time, or whose backend answers nothing."""
+        if self._list_silent() != self.passed_over:
+            self._give_turns()
         if call.has_turn is None or call.has_turn.is_set():
             return
         maximum = limits()
@@ -208,10 +219,22 @@ class _Calls:
         if call.volume_id and count["volume", call.volume_id] >= maximum.volume:
             return _Limit.VOLUME
         if call.project_id and count["project", call.project_id] >= maximum.project:
-            return _Limit.PROJECT
+            silent = self._list_silent()
+            held = sum(count["project", call.project_id, server] for server in silent)
+            if count["project", call.project_id] - held >= maximum.project:
+                return _Limit.PROJECT
         if of_backend >= maximum.backend:
             return _Limit.BACKEND
-        return _Limit.PROCESS if count[_PROCESS] >= maximum.process else None
+        if count[_PROCESS] >= maximum.process:
+            held = sum(count["backend", server] for server in self._list_silent())
+            if count[_PROCESS] - held >= maximum.process:
+                return _Limit.PROCESS
+        return None
+
+    def _list_silent(self) -> list[str]:
+        """Return the servers with calls that have answered nothing for OPEN_AFTER."""
+        since = time.monotonic() - OPEN_AFTER
+        return [server for server, moment in self.silent_since.items() if moment <= since]
 
     def _silent_for(self, call: _Call) -> float:
         now = time.monotonic()

@@ -232,6 +232,28 @@ class TurnTest(_BulkheadCase):
         self.assertFalse(self.calls.waiting.length)
         self.assertEqual(1, self.calls.held.total())
 
+    def test_calls_for_silent_backend_leave_turns_to_other_backends(self):
+        self.limit(per_backend=100, per_volume=100)
+        for limit in ("per_project", "process"):
+            self.limit(**{"per_project": 100, limit: 2})
+            with (
+                self.subTest(limit),
+                mock.patch.object(bulkheads, "OPEN_AFTER", 0.1),  # as long by the real clock
+            ):
+                hanging = self.add_calls(2, "silent@b", project="p")
+                waiting = [self.start(f"{number}", "h@b", project="p") for number in range(3)]
+                self.assertEqual(3, self.calls.waiting.length)
+                self.now += 1
+                wait_until(lambda: bulkheads.calls_in_progress() == 4)
+                self.assertEqual(1, self.calls.waiting.length, "the limit holds for them")
+                self.ended.set()
+                futures.wait(waiting, TIMEOUT)
+                self.assertEqual([None] * 3, [made.result() for made in waiting])
+                hanging.close()
+                self.ended.clear()
+                self.assertFalse(self.calls.in_progress)
+            self.limit(**{limit: 100})
+
 
 class DerivedLimitTest(_BulkheadCase):
     def setUp(self):
