@@ -66,7 +66,7 @@ const question = ({ title, text, fields, phrase, confirm }) =>
     ${
       phrase
         ? html`<label class="wide"
-            >Type <bdi class="name">${phrase}</bdi> to confirm
+            ><span>Type <bdi class="name">${phrase}</bdi> to confirm</span>
             <input
               name="phrase"
               required

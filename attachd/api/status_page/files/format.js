@@ -14,10 +14,15 @@ const UNITS = [
   ["s", 1],
 ];
 
-/** Write a number of seconds with at most two units: "3 h 12 min", "0.42 s". */
+/** Write a number of seconds: "12 ms", "0.42 s", "3 h 12 min". */
 export function duration(seconds) {
   if (seconds < 0.0995) return `${Math.max(0, Math.round(seconds * 1000))} ms`;
   if (seconds < 9.995) return `${seconds.toFixed(2)} s`;
+  return inUnits(seconds);
+}
+
+/** Write seconds with at most two units. */
+function inUnits(seconds) {
   let rest = Math.round(seconds);
   const parts = [];
   for (const [name, size] of UNITS) {
@@ -34,7 +39,7 @@ export function duration(seconds) {
 
 export function age(time, now = new Date()) {
   const seconds = (now - time) / 1000;
-  return seconds < 2 ? "now" : duration(Math.floor(seconds));
+  return seconds < 2 ? "now" : inUnits(Math.floor(seconds));
 }
 
 export function clock(time) {

@@ -39,6 +39,7 @@ const state = {
   tab: "",
   params: {},
   query: {},
+  shownQuery: {},
   data: null,
   error: null,
   loading: false,
@@ -81,8 +82,9 @@ function go(query) {
 
 async function navigate() {
   const before = state.page;
+  const formerId = state.params.id;
   Object.assign(state, readAddress());
-  const isOther = before !== state.page;
+  const isOther = before !== state.page || formerId !== state.params.id;
   if (isOther) state.data = null;
   await reload();
   if (before !== null && isOther) document.querySelector("h1")?.focus();
@@ -100,7 +102,7 @@ async function reload() {
   try {
     const data = await page.load(params, query, signal);
     if (signal.aborted) return;
-    Object.assign(state, { data, error: null, loading: false });
+    Object.assign(state, { data, shownQuery: query, error: null, loading: false });
   } catch (error) {
     if (signal.aborted) return;
     if (error instanceof ApiError && error.status === 401) {
@@ -238,7 +240,7 @@ const content = () =>
           : html`<p class="empty">Loading…</p>`
         : state.page.view(state.data, {
             params: state.params,
-            query: state.query,
+            query: state.shownQuery,
             feed: state.feed,
             go,
           })

@@ -6,12 +6,12 @@ import { svg } from "./vendor/lit-html.js";
 
 const percent = (part) => `${(Math.min(1, Math.max(0, part)) * 100).toFixed(2)}%`;
 
-/** A bar that is filled to a part from 0 to 1. */
-export const bar = (part, label) =>
+/** A bar that is filled to a part from 0 to 1, and in the colour of trouble above a limit. */
+export const bar = (part, label, limit = 1) =>
   html`<svg class="bar" role="img" aria-label=${label}>
     <rect class="track" width="100%" height="100%" rx="4"></rect>
     <rect
-      class=${part > 0.9 ? "fill high" : "fill"}
+      class=${part > limit ? "fill high" : "fill"}
       width=${percent(part)}
       height="100%"
       rx="4"
@@ -116,13 +116,19 @@ function work(event, longest) {
   </div>`;
 }
 
+/** What a backend has shown, with the times at which it was asked. */
 export const proofView = (proof) =>
-  html`<div class="proof">
-    ${badge(proof.result)}
-    <ul>
-      ${proof.observed.map((text) => html`<li>${text}</li>`)}
-    </ul>
-  </div>`;
+  html`<ul class="proof">
+    ${proof.observed.map(
+      (text, number) =>
+        html`<li>${text} <span class="muted">${seenAt(proof.observed_at[number])}</span></li>`,
+    )}
+  </ul>`;
+
+function seenAt(text) {
+  const time = parseTime(text);
+  return time ? clock(time).slice(11) : "";
+}
 
 function details(event) {
   const by = event.user_id ? html`by user ${name(event.user_id)}` : "by attachd";
@@ -133,7 +139,7 @@ function details(event) {
     </p>
     ${event.error ? html`<p class="error">${event.error}</p>` : nothing}
     ${event.condition ? html`<p>${badge(event.condition.state)} ${event.condition.message ?? nothing}</p>` : nothing}
-    ${event.proof ? proofView(event.proof) : nothing}`;
+    ${event.proof ? html`${badge(event.proof.result)}${proofView(event.proof)}` : nothing}`;
 }
 
 /** The timeline of one attachment: its life, then each event with the time it took. */

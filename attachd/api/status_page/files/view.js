@@ -61,6 +61,12 @@ const shortened = (id) => (id.length === 36 ? id.slice(0, 8) : id);
 export const idLink = (kind, id) =>
   id ? html`<a class="id" href=${pathOf(kind, id)} title=${id}>${shortened(id)}</a>` : "–";
 
+/** The path of a device, by its last part; "na" is what clients say that know none. */
+export const device = (path) =>
+  path && path !== "na"
+    ? html`<span class="path" title=${path}>${path.slice(path.lastIndexOf("/") + 1)}</span>`
+    : html`<span class="muted">–</span>`;
+
 export const name = (text) => html`<bdi class="name">${text}</bdi>`;
 
 export const hostLink = (host, isAdmin = true) => {

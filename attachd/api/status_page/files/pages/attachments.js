@@ -1,6 +1,17 @@
 import { list, PAGE_SIZE } from "../api.js";
 import { session } from "../session.js";
-import { ago, badge, filters, hostLink, html, idLink, nothing, pager, table } from "../view.js";
+import {
+  ago,
+  badge,
+  device,
+  filters,
+  hostLink,
+  html,
+  idLink,
+  nothing,
+  pager,
+  table,
+} from "../view.js";
 
 const STATUSES = [
   "reserved",
@@ -17,7 +28,7 @@ export const COLUMNS = [
   { head: "Host", cell: (row) => hostLink(row.attached_host, session.isAdmin) },
   { head: "Volume", cell: (row) => idLink("volumes", row.volume_id) },
   { head: "Mode", cell: (row) => mode(row.attach_mode) },
-  { head: "Device", cell: (row) => html`<span class="path">${row.device ?? "–"}</span>` },
+  { head: "Device", cell: (row) => device(row.device) },
   { head: "Age", cell: (row) => ago(row.created_at) },
 ];
 

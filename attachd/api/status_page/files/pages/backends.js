@@ -10,7 +10,7 @@ function capacity({ total_capacity_gb: total, free_capacity_gb: free }) {
     return html`<span class="muted">unlimited</span>`;
   const used = total - free;
   const text = `${gib(used)} of ${gib(total)} used`;
-  return html`${bar(total ? used / total : 0, text)}<span>${text}</span>`;
+  return html`${bar(total ? used / total : 0, text, 0.9)}<span>${text}</span>`;
 }
 
 const yes = (value) => (value === true ? "yes" : value === false ? "no" : String(value ?? "–"));

@@ -21,10 +21,10 @@ const LIMIT = 200; // Attachments that are shown with their details.
 
 async function load({ id }, _query, signal) {
   const path = encodeURIComponent(id);
-  const [{ host }, agent] = await Promise.all([
-    get(`/hosts/${path}`, {}, signal),
-    find(`/agents/${path}`, {}, signal),
-  ]);
+  const { host } = await get(`/hosts/${path}`, {}, signal);
+  const agent = host.agent_state
+    ? await find(`/agents/${encodeURIComponent(host.host)}`, {}, signal)
+    : null;
   const query = { all_tenants: 1, limit: LIMIT };
   const lists = await Promise.all([
     get("/attachments/detail", { ...query, attached_host: host.host }, signal),

@@ -63,43 +63,46 @@ const brokenVolumes = (signal) =>
     return { items, count: answer.count, filters: { status } };
   });
 
-async function brokenHosts(signal) {
-  const items = [];
-  for (const { host, agent, closed } of await loadHosts(signal)) {
-    const item = { kind: "hosts", host };
-    if (agent && agent.state !== "up" && agent.state !== "new") {
-      items.push({
-        ...item,
-        status: agent.state,
-        since: agent.last_seen,
-        text: agent.error ?? "Its agent does not report.",
-      });
-    } else if (agent?.error) {
-      items.push({ ...item, status: "error", since: agent.last_seen, text: agent.error });
-    }
-    if (closed?.fenced) {
-      const left = closed.attachment_ids.length;
-      const rest = left ? ` ${plural(left, "attachment")} may still give it access.` : "";
-      items.push({
-        ...item,
-        status: "fenced",
-        severity: left ? "bad" : "warn",
-        since: closed.fenced_at,
-        text: `${closed.reason}${rest}`,
-      });
-    }
-    if (closed?.drain) {
-      const failed = closed.drain.counts.failed ?? 0;
-      const rest = failed ? ` ${plural(failed, "attachment")} could not be detached.` : "";
-      items.push({
-        ...item,
-        status: "drained",
-        severity: "warn",
-        since: closed.drain.drained_at,
-        text: `${closed.drain.reason ?? "No reason was given."}${rest}`,
-      });
-    }
+function agentProblem({ host, agent }) {
+  const item = { kind: "hosts", host, since: agent.last_seen };
+  if (!["up", "new"].includes(agent.state)) {
+    return { ...item, status: agent.state, text: agent.error ?? "Its agent does not report." };
   }
+  return { ...item, status: "error", text: agent.error };
+}
+
+function fenceProblem({ host, closed }) {
+  const left = closed.attachment_ids.length;
+  return {
+    kind: "hosts",
+    host,
+    status: "fenced",
+    severity: left ? "bad" : "warn",
+    since: closed.fenced_at,
+    text: `${left ? `${plural(left, "attachment")} may still give it access. ` : ""}Reason: ${closed.reason}`,
+  };
+}
+
+function drainProblem({ host, closed: { drain } }) {
+  const failed = drain.counts.failed ?? 0;
+  return {
+    kind: "hosts",
+    host,
+    status: "drained",
+    severity: "warn",
+    since: drain.drained_at,
+    text: `${failed ? `${plural(failed, "attachment")} could not be detached. ` : ""}Reason: ${drain.reason ?? "none was given"}`,
+  };
+}
+
+async function brokenHosts(signal) {
+  const items = (await loadHosts(signal)).flatMap((row) => [
+    ...(row.agent && (row.agent.error || !["up", "new"].includes(row.agent.state))
+      ? [agentProblem(row)]
+      : []),
+    ...(row.closed?.fenced ? [fenceProblem(row)] : []),
+    ...(row.closed?.drain ? [drainProblem(row)] : []),
+  ]);
   return { items: items.slice(0, 5 * LIMIT), count: items.length };
 }
 

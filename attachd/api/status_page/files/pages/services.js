@@ -3,7 +3,6 @@ import { ago, badge, hostLink, html, name, nothing, section, table } from "../vi
 
 const MANAGERS = [
   { head: "Back end", cell: (row) => name(row.host) },
-  { head: "Program", cell: (row) => row.binary },
   {
     head: "State",
     cell: (row) =>

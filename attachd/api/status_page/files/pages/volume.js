@@ -4,6 +4,7 @@ import { session } from "../session.js";
 import {
   ago,
   badge,
+  device,
   exactly,
   facts,
   hostLink,
@@ -21,7 +22,7 @@ const COLUMNS = [
   { head: "Host", cell: (row) => hostLink(row.attached_host, session.isAdmin) },
   { head: "Server", cell: (row) => html`<span class="id">${row.server_id ?? "–"}</span>` },
   { head: "Mode", cell: (row) => mode(row.attach_mode) },
-  { head: "Device", cell: (row) => html`<span class="path">${row.device ?? "–"}</span>` },
+  { head: "Device", cell: (row) => device(row.device) },
   { head: "Age", cell: (row) => ago(row.created_at) },
 ];
 

@@ -49,7 +49,7 @@ const attachedTo = (attachments) =>
           (item) =>
             html`<li>
               ${badge(item.status)} ${hostLink(item.attached_host, session.isAdmin)}
-              <span class="muted">${mode(item.attach_mode)} ${item.device ?? ""}</span>
+              <span class="muted">${mode(item.attach_mode)}</span>
               ${idLink("attachments", item.attachment_id)}
             </li>`,
         )}
