@@ -91,6 +91,7 @@ PARTS = (
     _long_tests("leases", workers=1),
     _long_tests("hosts"),
     _long_tests("containers"),
+    _long_tests("browser", workers=1),
     _long_tests("keystone"),
     _long_tests("properties"),
     # PostgreSQL allows 100 connections, of which each test wants many.
