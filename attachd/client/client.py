@@ -54,7 +54,8 @@ class LocalAttachment:
     :ivar filesystem: its type; None: none whose size is known
     :ivar filesystem_bytes: its size, as it was read last
     :ivar growth: how the file system is smaller than the device, and why; None: it is not
-    :ivar published: the paths where containers have it, separated by commas; None: none has it
+    :ivar published: the paths where containers have it, separated by commas, and how many uses by
+        Docker are at one; None: none has it
     :ivar link: the stable name of the device; None: a plain file has none
     """
 
@@ -426,8 +427,12 @@ def _to_local(entry: Entry, *, present: bool, status: str) -> LocalAttachment:
 
 
 def _list_published(entry: Entry) -> str | None:
-    publications = entry.staging.publications if entry.staging is not None else ()
-    return ", ".join(publication.path for publication in publications) or None
+    if entry.staging is None:
+        return None
+    paths = [publication.path for publication in entry.staging.publications]
+    if uses := len(entry.staging.uses):
+        paths.append(f"{entry.staging.path} ({uses} {'use' if uses == 1 else 'uses'})")
+    return ", ".join(paths) or None
 
 
 def _growth_of(entry: Entry, size: int | None) -> str | None:

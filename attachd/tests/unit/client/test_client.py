@@ -99,6 +99,13 @@ class AttachedTest(unittest.TestCase):
         self.deployment.host.journal.write(entry, staging=staging)
         self.assertEqual("/pods/1, /pods/2", self.one().published)
 
+    def test_attached_counts_uses_by_docker(self):
+        (entry,) = self.deployment.entries()
+        for uses, expected in ((("a",), "/data (1 use)"), (("a", "b"), "/data (2 uses)")):
+            staging = Staging("/data", "ext4", uses=uses)
+            entry = self.deployment.host.journal.write(entry, staging=staging)
+            self.assertEqual(expected, self.one().published)
+
     def test_attached_with_deleted_attachment_has_status_gone(self):
         self.deployment.service().delete(self.attached.attachment_id)
         self.deployment.host.connector.devices.clear()
