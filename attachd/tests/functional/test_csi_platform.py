@@ -108,7 +108,8 @@ class PlatformCase(testtools.TestCase):
             for number, life in enumerate(lives):
                 try:
                     life.result()
-                except Exception:
+                except BaseException:
+                    # Also at an interrupt.
                     pool.shutdown(cancel_futures=True)
                     self.addDetail("life", testtools.content.text_content(f"{number}"))
                     raise
