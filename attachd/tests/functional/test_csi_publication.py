@@ -2,18 +2,22 @@
 """Volumes at nodes by the Container Storage Interface: attachd-csi, API, manager, real agents."""
 
 import contextlib
+import json
 from pathlib import Path
 import re
 import signal
+import sys
 import time
+import unittest
 import uuid
 
 import grpc
 import testtools
 
 from attachd.tests import concurrency, wait
-from attachd.tests.fixtures import agent_deployment, csi_driver, requirements
+from attachd.tests.fixtures import agent_deployment, csi_driver, processes, requirements
 from attachd.tests.fixtures.csi_requests import GIB, block, mount, new_volume, sizes
+from attachd.tests.fixtures.lifetime import temp_dir
 from attachd.tests.selection import full_only
 
 NOWHERE = str(uuid.uuid4())
@@ -328,3 +332,28 @@ class LostNodeTest(PublicationCase):
             )
             self.assertIn("has not reported since", text)
         self.assertEqual([self.node.name], self.nodes())
+
+
+@full_only("containers")
+class BenchmarkTest(unittest.TestCase):
+    def test_benchmark_measures_publications_alone_and_at_once(self):
+        benchmark = processes.ROOT / "benchmarks" / "csi_attach.py"
+        if not benchmark.is_file():
+            self.skipTest("installed without the benchmarks")
+        output = temp_dir(self) / "result.json"
+        sizes_of_run = ("--volumes", "3", "--alone", "2", "--driver", "file")
+        done = processes.run(
+            [sys.executable, "-W", "ignore", str(benchmark), *sizes_of_run, "--json", str(output)],
+            timeout=2 * wait.TIMEOUT,
+        )
+        self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+        rows = json.loads(output.read_text(encoding="utf-8"))["rows"]
+        found = [(row["call"], row["volumes"], row["samples"]) for row in rows]
+        expected = [
+            *(("publish", 1, 2), ("unpublish", 1, 2)),
+            *(("publish", 3, 3), ("unpublish", 3, 3)),
+        ]
+        self.assertEqual(expected, found)
+        for row in rows:
+            self.assertLessEqual(row["p50"], row["p99"])
+            self.assertGreater(row["cpu"], 0)
