@@ -23,16 +23,17 @@ def start_api(test: unittest.TestCase) -> wsgi_api.WsgiApi:
     return wsgi_api.use(test)
 
 
-def run(make_machine: Any, steps: int) -> None:
+def run(make_machine: Any, steps: int, divisor: int = 1) -> None:
     """Run machines with random calls, always the same ones unless ATTACHD_TEST_EXAMPLES is set.
 
     :param make_machine: returns a new machine
     :param steps: calls of one machine, at most
+    :param divisor: how many times fewer machines there are than otherwise
     """
     stateful.run_state_machine_as_test(
         make_machine,
         settings=hypothesis.settings(
-            max_examples=_EXAMPLES,
+            max_examples=max(_EXAMPLES // divisor, 1),
             derandomize=not _MANY,
             stateful_step_count=steps,
             deadline=None,

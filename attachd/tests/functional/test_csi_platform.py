@@ -139,10 +139,15 @@ def write(path, text):
 
 
 class _PlatformTests:
-    """Lives on a kind of storage."""
+    """Lives on a kind of storage.
+
+    :cvar lives: their number
+    """
+
+    lives = LIVES
 
     def test_lives_with_lost_and_repeated_calls_leave_nothing(self):
-        self.run_lives(LIVES)
+        self.run_lives(self.lives)
         codes = {code for _name, code in self.platform.errors}
         self.assertIn("UNAVAILABLE", codes)
 
@@ -151,7 +156,7 @@ class _PlatformTests:
         killer = threading.Thread(target=self.kill_until, args=(is_over,))
         killer.start()
         try:
-            self.run_lives(LIVES)
+            self.run_lives(self.lives)
         finally:
             is_over.set()
             killer.join()
@@ -193,3 +198,4 @@ class FilePlatformTest(_PlatformTests, PlatformCase):
 @full_only("containers")
 class RbdPlatformTest(_PlatformTests, PlatformCase):
     kind = RbdDeployment
+    lives = LIVES // 4

@@ -251,15 +251,18 @@ class _MachineCase(testtools.TestCase):
     """Runs machines with a kind of storage.
 
     :cvar kind: makes the deployment
+    :cvar divisor: how many times fewer sequences there are than of the fastest storage
     """
 
     kind: Callable[..., HostDeployment] = AgentDeployment
+
+    divisor = 5
 
     def check_sequences(self):
         deployment = agent_deployment.shared_kind(self, self.kind)
         CsiMachine.controller = csi_driver.shared(self, deployment.url)
         CsiMachine.nodes = [Node(CsiNode(self, deployment)) for _ in range(2)]
-        state_machines.run(CsiMachine, STEPS)
+        state_machines.run(CsiMachine, STEPS, self.divisor)
 
 
 @full_only("containers")
@@ -271,6 +274,7 @@ class TgtStateMachineTest(_MachineCase):
 @full_only("containers")
 class FileStateMachineTest(_MachineCase):
     kind = FileDeployment
+    divisor = 1
 
     def test_random_sequences_of_calls_match_model(self):
         self.check_sequences()
