@@ -100,15 +100,18 @@ class Lab:
         self._command = command
         self._name = f"attachd-{uuid.uuid4().hex[:8]}"
 
-    def up(self, hosts: int, storage: int = 0, disk_mib: int = 4096) -> list["Guest"]:
+    def up(
+        self, hosts: int, storage: int = 0, disk_mib: int = 4096, memory_mib: int = 512
+    ) -> list["Guest"]:
         """Boot guests; the first ones ever have to be built before, which takes minutes.
 
         :param storage: how many storage nodes, which come last
         :param disk_mib: the size of the second disk that each of them has
+        :param memory_mib: of each guest
         """
         counts = {"host": hosts, "storage": storage}
         names = [f"{kind}{n + 1}" for kind, count in counts.items() for n in range(count)]
-        sizes = (f"hosts={hosts}", f"storage={storage}", f"disk={disk_mib}")
+        sizes = (f"hosts={hosts}", f"storage={storage}", f"disk={disk_mib}", f"mem={memory_mib}")
         self.start_guests("up", *sizes, names=names)
         return [Guest(self, name) for name in names]
 

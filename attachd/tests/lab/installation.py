@@ -8,8 +8,6 @@ them less than ssh.
 
 from collections.abc import Callable, Iterator
 from email.message import Message
-import functools
-import http.server
 from importlib import metadata
 from pathlib import Path
 import shutil
@@ -17,7 +15,6 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import threading
 from typing import Any
 import unittest
 import zipfile
@@ -25,7 +22,7 @@ import zipfile
 from packaging import requirements
 
 from attachd.tests.fixtures import processes
-from attachd.tests.lab import guests
+from attachd.tests.lab import file_server, guests
 
 FOLDER = "/opt/attachd"
 """The virtual environment in the guest."""
@@ -65,22 +62,12 @@ class Parcel:
         self._folder = Path(folder.name)
         self._wheel = _build(self._folder)
         _pack(self._folder / _TAR, _needed(self._wheel))
-        handler = functools.partial(_Handler, directory=folder.name)
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        add_cleanup(server.server_close)
-        add_cleanup(server.shutdown)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        self._url = f"http://{guests.MACHINE}:{server.server_port}"
+        self._url = file_server.start(add_cleanup, self._folder)
 
     def install(self, guest: guests.Guest) -> None:
         """Install it in a guest."""
         names = {"tar": _TAR, "wheel": self._wheel.name}
         guest.run(_INSTALL.format(folder=FOLDER, url=self._url, **names))
-
-
-class _Handler(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *arguments: Any) -> None:
-        """Do not log requests."""
 
 
 def _build(folder: Path) -> Path:
