@@ -11,9 +11,7 @@ import concurrent.futures
 import functools
 import http.client
 from pathlib import Path
-import socket
-import subprocess
-from typing import Any, Final
+from typing import Any
 import unittest
 
 import testtools
@@ -23,13 +21,11 @@ from attachd.tests.fixtures import (
     deployments,
     http_client,
     lifetime,
-    processes,
     rabbitmq,
-    requirements,
     tcp_proxy,
     tgtd,
 )
-from attachd.tests.lab import guests, installation, remote_driver, storage_node
+from attachd.tests.lab import guests, installation, nfs_server, remote_driver, storage_node
 from attachd.tests.wait import wait_until
 
 VERSION = "volume 3.71, attachd 1.0"
@@ -377,10 +373,7 @@ class RemoteDeployment(Service):
         :param options: of the driver, as values
         """
         self._folder = lifetime.temp_dir(test)
-        remote_driver.install(self._folder)
-        program = self._folder / "driver"
-        command = storage_node.driver_command(driver, options)
-        remote_driver.write_program(program, guest.lab.command_in(guest.name, *command))
+        program = remote_driver.install(self._folder, guest, driver, options)
         super().__init__(test, remote_driver.NAME, {"remote_program": program})
 
     def _start_manager(self, test: testtools.TestCase, deployment: deployments.Deployment) -> None:
@@ -388,69 +381,18 @@ class RemoteDeployment(Service):
         super()._start_manager(test, deployment)
 
 
-# The manager changes the files behind the server's back, which must not cache them.
-_NFS_SERVER: Final = """\
-NFS_CORE_PARAM {{
-  NFS_Port = {port}; Bind_addr = 127.0.0.1; Protocols = 4; Enable_NLM = false;
-  Enable_RQUOTA = false; Enable_UDP = None;
-}}
-NFSv4 {{
-  Graceless = true; Delegations = false; RecoveryBackend = fs; RecoveryRoot = "{top}/recovery";
-  Only_Numeric_Owners = true;
-}}
-MDCACHE {{ Dir_Chunk = 0; }}
-EXPORT {{
-  Export_Id = 1; Path = "{top}/export"; Pseudo = /vol; Access_Type = RW; SecType = sys;
-  Protocols = 4; Transports = TCP; Squash = No_Root_Squash; Attr_Expiration_Time = 0;
-  FSAL {{ Name = VFS; }}
-}}
-"""
-
-
 class NfsDeployment(Service):
     """A service with the nfs driver, and a server that guests mount.
-
-    The manager has the server's directory as its mount: the kernel of this machine may have no
-    NFS.
 
     :ivar folder: what the server exports
     """
 
     def __init__(self, test: testtools.TestCase) -> None:
         guests.need_lab(test)
-        top, port = lifetime.temp_dir(test), processes.free_port()
-        self.folder, mount_point = top / "export", top / "mnt"
-        for directory in (self.folder, mount_point, top / "recovery"):
-            directory.mkdir()
-        (top / "conf").write_text(_NFS_SERVER.format(top=top, port=port))
-        self._test, self._top, self._port = test, top, port
-        self._serve()
-        # Also a server that was started since: before, hosts unmount.
-        test.addCleanup(self._stop_server)
-        processes.check_output(["mount", "--bind", f"{self.folder}", f"{mount_point}"])
-        test.addCleanup(processes.check_output, ["umount", "--lazy", f"{mount_point}"])
-        options = {
-            "nfs_share": f"{guests.MACHINE}:/vol",
-            "nfs_mount_point": mount_point,
-            "nfs_host_mount_options": f"vers=4.2,hard,port={port}",
-        }
-        super().__init__(test, "nfs", options)
-
-    def _serve(self) -> None:
-        tools = [
-            requirements.require_tool(self._test, name) for name in ("setpriv", "ganesha.nfsd")
-        ]
-        options = ["-F", "-f", "conf", "-L", "log", "-p", "pid"]
-        with (self._top / "out").open("wb") as output:
-            line = [tools[0], "--pdeathsig=KILL", tools[1], *options]
-            server = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=output, cwd=self._top)
-        self._server = server
-
-        def accepts() -> bool:
-            with socket.socket() as client:
-                return client.connect_ex(("127.0.0.1", self._port)) == 0
-
-        wait_for(accepts)
+        self._test = test
+        self._server = nfs_server.Server(test)
+        self.folder = self._server.folder
+        super().__init__(test, "nfs", self._server.options(guests.MACHINE))
 
     def unmount_at_end(self, host: Host) -> None:
         """Have a host unmount the share before the server ends: without it the command hangs."""
@@ -458,12 +400,7 @@ class NfsDeployment(Service):
 
     def restart_server(self) -> None:
         """Kill the server of the share, and start another one, which has no open files."""
-        self._stop_server()
-        self._serve()
-
-    def _stop_server(self) -> None:
-        self._server.kill()
-        self._server.wait()
+        self._server.restart()
 
 
 def wait_for(read: Any, timeout: float = TIMEOUT) -> Any:

@@ -17,7 +17,7 @@ from oslo_config import cfg
 
 from attachd import exception
 from attachd.drivers import abilities, base
-from attachd.tests.lab import storage_node
+from attachd.tests.lab import guests, storage_node
 
 NAME: Final = "remote"
 
@@ -25,21 +25,23 @@ _ENTRY_POINTS: Final = f"[attachd.drivers]\n{NAME} = {__name__}:RemoteDriver\n"
 _METADATA: Final = "Metadata-Version: 2.1\nName: attachd-remote-driver\nVersion: 1\n"
 
 
-def install(folder: Path) -> None:
-    """Make the driver known to processes that have a folder in their PYTHONPATH."""
+def install(folder: Path, guest: guests.Guest, driver: str, options: Mapping[str, Any]) -> Path:
+    """Make the driver known to processes that have a folder in their PYTHONPATH.
+
+    :param guest: with attachd, beside the storage
+    :param driver: the name of the driver in the guest
+    :param options: of that driver, as values
+    :returns: the program that it runs, its option ``remote_program``
+    """
     package = folder / "attachd_remote_driver-1.dist-info"
     package.mkdir()
     (package / "METADATA").write_text(_METADATA, encoding="utf-8")
     (package / "entry_points.txt").write_text(_ENTRY_POINTS, encoding="utf-8")
-
-
-def write_program(path: Path, command: Sequence[str]) -> None:
-    """Write the program that the driver runs.
-
-    :param command: it runs ``storage_node.driver_command()`` in a guest
-    """
-    path.write_text(f"#!/bin/sh\nexec {shlex.join(command)}\n", encoding="utf-8")
-    path.chmod(0o700)
+    program = folder / "driver"
+    command = guest.lab.command_in(guest.name, *storage_node.driver_command(driver, options))
+    program.write_text(f"#!/bin/sh\nexec {shlex.join(command)}\n", encoding="utf-8")
+    program.chmod(0o700)
+    return program
 
 
 class RemoteDriver(base.Driver, abilities.OnlineExtend):
