@@ -74,7 +74,7 @@ def build(test: unittest.TestCase, base: Path) -> bytes:
 def _fill(test: unittest.TestCase, root: Path) -> None:
     for name in _TOOLS:
         tool = requirements.require_tool(test, name)
-        for library in _libraries(tool):
+        for library in libraries(tool):
             _copy(library, root / str(library).removeprefix("/usr").lstrip("/"))
         _copy(Path(tool), root / "sbin" / name)
     for number, module in enumerate(_modules()):
@@ -84,7 +84,8 @@ def _fill(test: unittest.TestCase, root: Path) -> None:
     (root / "init").chmod(0o755)
 
 
-def _libraries(tool: str) -> list[Path]:
+def libraries(tool: str) -> list[Path]:
+    """Return the paths of the libraries that a program or another library loads."""
     words = _run("ldd", tool).decode().split()
     return [Path(word) for word in words if word.startswith("/")]
 

@@ -4,14 +4,10 @@
 test_libvirt_secrets.py has guests with volumes on Ceph.
 """
 
-from pathlib import Path
-
-from attachd.tests.nova import guest_image
 from attachd.tests.nova.case import COMPUTES, NovaCase
+from attachd.tests.nova.file_systems import GIB, FilesystemCase
 from attachd.tests.nova.libvirt_host import HOST, LibvirtCase
 from attachd.tests.wait import wait_until
-
-GIB = 2**30
 
 
 class ExtendTest(NovaCase):
@@ -107,40 +103,16 @@ class GuestTest(LibvirtCase):
         self.assert_agreed()
 
 
-class GuestFilesystemTest(LibvirtCase):
-    """Guests with an ext4 on one volume and an xfs on another, which have tools to extend them."""
+class GuestFilesystemTest(LibvirtCase, FilesystemCase):
+    """Guests of this machine, which has the client of Ceph, and files."""
 
     def guest_with_file_systems(self, vtype):
         """Return a server, its two volumes, and the checksums of the files that are on them."""
-        server = self.admin.server(host=HOST, image=False, imageRef=self.image())
-        self.wait_for_line(server, f"ACCEPT up {server}")
+        server = self.start_guest(HOST)
         volumes = [self.admin.volume(vtype) for _ in range(2)]
         for volume in volumes:
             self.admin.add(server, volume)
         return server, volumes, self.wait_for_sizes(server, 1)
-
-    def image(self):
-        data = guest_image.build(self, Path(self.cloud.HOME) / "guest.img")
-        images = self.admin.conn.image
-        made = images.create_image(
-            name="file-systems", data=data, disk_format="raw", container_format="bare",
-            use_import=False, wait=False,
-        )  # fmt: skip
-        self.addCleanup(images.delete_image, made.id)
-        return made.id
-
-    def wait_for_sizes(self, server, size_gib):
-        """Wait until devices and file systems have a size, and return the files' checksums.
-
-        A file system needs some of its device itself.
-        """
-        checksums = []
-        for disk in ("vdb", "vdc"):
-            pattern = rf"GROWTH {disk} {size_gib * GIB // 512} (\d+ \w{{32}})"
-            kib, checksum = self.wait_for_line(server, pattern).split()
-            self.assertGreater(int(kib) * 1024, 0.9 * size_gib * GIB)
-            checksums.append(checksum)
-        return checksums
 
     def test_file_systems_on_ceph_grow_by_tools_of_running_guest(self):
         server, volumes, checksums = self.guest_with_file_systems("ceph")
