@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attached volumes that grow: what nova-compute is asked to do, and what guests see.
 
-test_libvirt_secrets.py has guests with volumes on Ceph.
+test_libvirt_secrets.py has guests with volumes on Ceph, test_kernel_host.py guests on a host that
+mounts shares and has initiators.
 """
 
 from attachd.tests.nova.case import COMPUTES, NovaCase

@@ -21,6 +21,7 @@ EVERYWHERE = (
     "attachd/tests/consumers/",
     "attachd/tests/crash/",
     "attachd/tests/lab/",
+    "attachd/tests/nova/",
     "attachd/tests/soak/",
     "benchmarks/",
     # Where to find what.
