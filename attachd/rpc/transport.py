@@ -45,6 +45,9 @@ POLL_INTERVAL = 0.25
 """Seconds that a listener first waits for a message before it checks whether to stop.  Without
 messages the interval grows to 5 seconds."""
 
+LEAK: Final = 1000
+"""Number of calls in progress that oslo.messaging warns of as a leak: 10 are none."""
+
 PAUSE: Final = 1.0
 MAX_PAUSE: Final = 60.0
 """Seconds between two attempts to receive answers that fail; each failure doubles them."""
@@ -316,6 +319,7 @@ class _PausingReplyWaiter(amqpdriver.ReplyWaiter):
             # The queue may not be declared.  oslo.messaging keeps one connection for each attempt.
             conn.close()
             raise
+        vars(self.waiters)["_wrn_threshold"] = LEAK
 
     def stop(self) -> None:
         """Wait for no more answers."""

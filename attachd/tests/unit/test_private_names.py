@@ -60,6 +60,11 @@ EXPECTED = (
         "a ReplyWaiter no longer calls consume(): it would log in without a pause",
     ),
     (
+        "oslo_messaging._drivers.amqpdriver:ReplyWaiters",
+        "self._wrn_threshold = 10",
+        "oslo.messaging has no threshold that attachd could raise: it would warn of 11 calls",
+    ),
+    (
         "oslo_messaging._drivers.impl_rabbit:Connection",
         "raise rpc_common.Timeout()",
         "consume() no longer raises Timeout of _drivers.common when no message has arrived",

@@ -277,8 +277,14 @@ class PollIntervalTest(unittest.TestCase):
         conn.consume.side_effect = [OSError, OSError, Timeout, OSError, None, OSError]
         kind = transport._PausingReplyWaiter
         waiter = kind.__new__(kind)
+        waiter.waiters = amqpdriver.ReplyWaiters()
         with mock.patch.object(kind.__base__, "__init__", return_value=None):
             waiter.__init__("reply", conn, [])
+        with self.assertNoLogs("oslo_messaging", "WARNING"):  # of calls that are in progress
+            for number in range(transport.LEAK):
+                waiter.waiters.add(f"{number}")
+        with self.assertLogs("oslo_messaging", "WARNING"):
+            waiter.waiters.add("one more")
         waiter._stopping = mock.Mock(wait=waits.append)
         for expected in (OSError, OSError, Timeout, OSError, None, OSError):
             with contextlib.ExitStack() as stack:
