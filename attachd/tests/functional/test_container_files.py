@@ -490,10 +490,15 @@ class NomadTest(unittest.TestCase):
             return dict(unquote(hcl2.load(file)))
 
     def task(self, name: str) -> dict[str, Any]:
-        (job,) = self.read(f"{name}.nomad.hcl")["job"]
+        """Return the task of a job, with the defaults of its variables."""
+        content = self.read(f"{name}.nomad.hcl")
+        (job,), variables = content["job"], content.get("variable", [])
         (group,) = job[name]["group"]
         ((task,),) = (item["task"] for item in group.values())
-        return dict(task["attachd-csi"])
+        text = json.dumps(task["attachd-csi"])
+        for variable, values in (pair for item in variables for pair in item.items()):
+            text = text.replace(f"${{var.{variable}}}", values["default"])
+        return dict(json.loads(text))
 
     def test_files_of_nomad_can_be_parsed(self):
         files = sorted((ETC / "nomad").iterdir())
@@ -519,11 +524,9 @@ class NomadTest(unittest.TestCase):
         self.assertEqual(("host", "host"), (config["pid_mode"], config["network_mode"]))
         paths = {mount["source"] for mount in config["mount"]}
         self.assertEqual(paths, {mount["target"] for mount in config["mount"]})
-        socket = parse_driver(config["args"]).agent_socket
-        self.assertLessEqual({f"{socket.parent}", "/var/lib/attachd", "/dev"}, paths)
-        self.assertEqual(
-            "${var.data_dir}/client/csi/node/attachd", plugin["stage_publish_base_dir"]
-        )
+        options = parse_driver(config["args"])
+        self.assertLessEqual({f"{options.agent_socket.parent}", "/var/lib/attachd", "/dev"}, paths)
+        self.assertEqual(f"{options.directory}", plugin["stage_publish_base_dir"])
 
     def test_volume_and_job_use_the_plugin(self):
         volume, (job,) = self.read("volume.hcl"), self.read("job.nomad.hcl")["job"]
