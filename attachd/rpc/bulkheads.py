@@ -84,13 +84,8 @@ class _Call:
 
     def counted_as(self) -> list[tuple[str, ...]]:
         """Return what the call counts for."""
-        return [
-            _PROCESS,
-            ("backend", self.server),
-            ("project", self.project_id),
-            ("project", self.project_id, self.server),
-            ("volume", self.volume_id),
-        ]
+        server, project = (*_PROCESS, self.server), ("project", self.project_id)
+        return [_PROCESS, server, project, (*project, self.server), ("volume", self.volume_id)]
 
 
 _PROCESS: Final = ("process",)
@@ -100,12 +95,12 @@ class _Calls:
     """The calls of this process.
 
     :ivar threads: of the web server
-    :ivar in_progress: number of calls, by kind and name of what they belong to; of projects also
-        by server
+    :ivar in_progress: number of calls, by kind and name of what they belong to; of the process and
+        of projects also by server
     :ivar waiting: those that have no turn yet
     :ivar held: number of threads that both have, by project
     :ivar silent_since: when each server with calls has answered last, or was called first
-    :ivar passed_over: the servers that had answered nothing when turns were given last
+    :ivar passed_over: the silent servers when turns were given last, as of silent_since
     """
 
     def __init__(self, threads: int) -> None:
@@ -115,7 +110,7 @@ class _Calls:
         self.waiting: FairQueue[_Call] = FairQueue()
         self.held: Counter[str] = Counter()
         self.silent_since: dict[str, float] = {}
-        self.passed_over: list[str] = []
+        self.passed_over: dict[str, float] = {}
 
     def check(self, call: _Call) -> _Limit | None:
         """Return the limit for which a call has to wait for its turn; None: it has one.
@@ -163,9 +158,7 @@ class _Calls:
         with self.lock:
             self.in_progress -= Counter(call.counted_as())
             self.held -= Counter([call.project_id])
-            if answered and call.server in self.passed_over:
-                self.passed_over.remove(call.server)
-            if answered and ("backend", call.server) in self.in_progress:
+            if answered and (*_PROCESS, call.server) in self.in_progress:
                 self.silent_since[call.server] = time.monotonic()
             elif answered:  # an error is an answer, too
                 self.silent_since.pop(call.server, None)
@@ -213,28 +206,28 @@ class _Calls:
     def _reached(self, call: _Call, maximum: Limits) -> _Limit | None:
         """Return the limit that a call would exceed, the most specific one of several."""
         count = self.in_progress
-        of_backend = count["backend", call.server]
+        of_backend = count[*_PROCESS, call.server]
         if of_backend >= CONF.rpc.max_calls_unresponsive and self._silent_for(call) > OPEN_AFTER:
             return _Limit.UNRESPONSIVE
         if call.volume_id and count["volume", call.volume_id] >= maximum.volume:
             return _Limit.VOLUME
-        if call.project_id and count["project", call.project_id] >= maximum.project:
-            silent = self._list_silent()
-            held = sum(count["project", call.project_id, server] for server in silent)
-            if count["project", call.project_id] - held >= maximum.project:
-                return _Limit.PROJECT
+        project = "project", call.project_id
+        if call.project_id and count[project] >= maximum.project <= self._count_answered(project):
+            return _Limit.PROJECT
         if of_backend >= maximum.backend:
             return _Limit.BACKEND
-        if count[_PROCESS] >= maximum.process:
-            held = sum(count["backend", server] for server in self._list_silent())
-            if count[_PROCESS] - held >= maximum.process:
-                return _Limit.PROCESS
-        return None
+        is_full = count[_PROCESS] >= maximum.process <= self._count_answered(_PROCESS)
+        return _Limit.PROCESS if is_full else None
 
-    def _list_silent(self) -> list[str]:
-        """Return the servers with calls that have answered nothing for OPEN_AFTER."""
+    def _count_answered(self, owner: tuple[str, ...]) -> int:
+        """Return how many calls an owner has in progress, without those for silent servers."""
+        silent = sum(self.in_progress[*owner, server] for server in self._list_silent())
+        return self.in_progress[owner] - silent
+
+    def _list_silent(self) -> dict[str, float]:
+        """Return the entries of silent_since of servers that are silent for OPEN_AFTER."""
         since = time.monotonic() - OPEN_AFTER
-        return [server for server, moment in self.silent_since.items() if moment <= since]
+        return {name: moment for name, moment in self.silent_since.items() if moment <= since}
 
     def _silent_for(self, call: _Call) -> float:
         now = time.monotonic()
@@ -267,7 +260,7 @@ class _Calls:
             case _Limit.UNRESPONSIVE:
                 reason = (
                     f"{_named(call.server)} has answered nothing for {self._silent_for(call):.0f} "
-                    f"seconds, and {self.in_progress['backend', call.server]} calls wait for it "
+                    f"seconds, and {self.in_progress[*_PROCESS, call.server]} calls wait for it "
                     "already."
                 )
         return exception.Unavailable(reason=f"{reason} Try again later.")
