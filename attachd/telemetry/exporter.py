@@ -14,6 +14,7 @@ import threading
 from typing import Any, NamedTuple
 
 from oslo_log import log
+from oslo_utils import netutils
 import prometheus_client
 from prometheus_client import core, multiprocess
 
@@ -116,7 +117,7 @@ class Exporter:
             self._address.port, self._address.host, self._registry
         )
         self.port = self._server.server_port
-        host = f"[{self._address.host}]" if ":" in self._address.host else self._address.host
+        host = netutils.escape_ipv6(self._address.host)
         LOG.info("Metrics are at http://%s:%d/metrics", host, self.port)
 
     def _log_failure(self, error: Exception) -> None:
