@@ -6,8 +6,8 @@ import { plural } from "./format.js";
 import { proofView } from "./pictures.js";
 import { badge, html, idLink, name, nothing, table } from "./view.js";
 
-/** What main.js shows anew after an action; and the events since an action began. */
-export const effects = { reload: () => {}, announce: () => {}, events: [] };
+/** What main.js shows anew after an action; and the events since a fence began, null without one. */
+export const effects = { reload: () => {}, announce: () => {}, events: null };
 
 const finish = () => effects.reload();
 
@@ -105,7 +105,7 @@ export function fence({ host }, attachments) {
       >`,
     phrase: host,
     confirm: "Fence",
-    progress: () => fenceTable(resultsSoFar(connected, effects.events)),
+    progress: () => fenceTable(resultsSoFar(connected, effects.events ?? [])),
     run: async ({ reason, lift }) => {
       effects.events = [];
       const answer = await post(host, "fence", { reason, lift: lift ? "auto" : "manual" });
@@ -124,7 +124,10 @@ export function fence({ host }, attachments) {
           : nothing
       }`;
     },
-    finished: finish,
+    finished: () => {
+      effects.events = null;
+      finish();
+    },
   });
 }
 

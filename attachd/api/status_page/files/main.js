@@ -126,7 +126,7 @@ function reloadSoon() {
 
 function take(event) {
   state.feed = [event, ...state.feed].slice(0, FEED);
-  effects.events.push(event);
+  effects.events?.push(event);
   refresh();
   if (state.page?.concerns(event, state.params)) reloadSoon();
 }
