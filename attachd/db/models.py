@@ -394,7 +394,6 @@ attachments = sa.Table(
     sa.Index(None, "expires_at"),
     sa.Index(None, "agent"),
     sa.Index(None, "move_from"),
-    sa.Index(None, "condition_state"),
     sa.Index(None, "host_key"),
     sa.Index(None, "initiator_key"),
     **MARIADB_OPTIONS,

@@ -548,7 +548,6 @@ def _create_attachments() -> None:
     op.create_index("ix_attachments_expires_at", "attachments", ["expires_at"])
     op.create_index("ix_attachments_agent", "attachments", ["agent"])
     op.create_index("ix_attachments_move_from", "attachments", ["move_from"])
-    op.create_index("ix_attachments_condition_state", "attachments", ["condition_state"])
     op.create_index("ix_attachments_host_key", "attachments", ["host_key"])
     op.create_index("ix_attachments_initiator_key", "attachments", ["initiator_key"])
 
