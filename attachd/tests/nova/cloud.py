@@ -7,9 +7,11 @@ loopback; the virtual environments are kept in .cache/nova, and all else is remo
 process ends.
 """
 
+from collections.abc import Mapping
 import importlib.util
 import os
 from pathlib import Path
+import re
 import secrets
 import socket
 import subprocess
@@ -126,3 +128,10 @@ def _load(path: Path) -> ModuleType:
     spec.loader.exec_module(module)
     module.prepare(True)
     return module
+
+
+def replace_options(text: str, options: Mapping[str, str]) -> str:
+    """Return a configuration in which options that it has already have these values."""
+    for name, value in options.items():
+        text = re.sub(rf"(?m)^{name} = .*$", f"{name} = {value}", text)
+    return text

@@ -122,9 +122,7 @@ class KernelHost:
     def _configuration(self) -> str:
         """Return the configuration of the host with libvirt, as it has to be for this one."""
         text = Path(f"{self._cloud.ETC}/compute3/nova.conf").read_text(encoding="utf-8")
-        for name, value in {**_OPTIONS, "host": self.name}.items():
-            text = re.sub(rf"(?m)^{name} = .*$", f"{name} = {value}", text)
-        return text
+        return clouds.replace_options(text, {**_OPTIONS, "host": self.name})
 
     def _services(self) -> list[Any]:
         path = f"/os-services?binary=nova-compute&host={self.name}"

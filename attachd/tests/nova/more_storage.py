@@ -3,11 +3,11 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-import re
 from typing import Any, Final
 
 from attachd.tests.fixtures.processes import script
 from attachd.tests.nova.case import NovaCase
+from attachd.tests.nova.cloud import replace_options
 from attachd.tests.wait import wait_until
 
 _PROCESS: Final = "attachd-manager-2"
@@ -50,8 +50,7 @@ class StorageCase(NovaCase):
             "state_path": f"{self.cloud.HOME}/attachd-2",
             "enabled_backends": driver,
         }
-        for name, value in settings.items():
-            text = re.sub(rf"(?m)^{name} = .*$", f"{name} = {value}", text)
+        text = replace_options(text, settings)
         lines = [f"{name} = {value}" for name, value in options.items()]
         # Those of the first manager are for the host with libvirt.
         without_agents = "[agent]\nenabled = false\n"
