@@ -17,7 +17,7 @@ from attachd.tests.fixtures.lifetime import temp_dir
 from attachd.tests.functional.csi_rows import RowCase
 from attachd.tests.selection import full_only
 
-NOBODY = 65534
+OTHER_USER = 65534
 _CONNECT = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
 IDLE = 300
 """Connections without a request."""
@@ -44,7 +44,7 @@ class SocketTest(unittest.TestCase):
         requirements.require_root(self)
         # All may see the socket.
         self.driver.socket.parent.chmod(0o755)
-        self.assertIn("PermissionError", self.connect_as(NOBODY))
+        self.assertIn("PermissionError", self.connect_as(OTHER_USER))
         self.assertEqual("", self.connect_as(0))
 
     def test_link_instead_of_socket_is_kept_and_refused(self):

@@ -55,7 +55,7 @@ MODES = {
     "SINGLE_NODE_MULTI_WRITER": "OK",
     "MULTI_NODE_SINGLE_WRITER": "OK",
 }
-"""Status of a publication at another path, by access mode, whatever else differs."""
+"""Status of a publication at another path, by access mode, also if other fields differ."""
 
 
 def call_names(*services):

@@ -3,7 +3,7 @@
 import { ApiError, everywhere, get, send } from "./api.js";
 
 const PAST = 30; // Events before the page was opened that are shown.
-const SILENCE = 45_000; // Milliseconds; the API sends a sign of life more often.
+const SILENCE = 45_000; // Milliseconds; the API sends a comment more often.
 const LONGEST_PAUSE = 10_000; // Milliseconds between two attempts.
 
 const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
