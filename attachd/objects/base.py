@@ -23,13 +23,34 @@ class AttachdObject(base.VersionedObject):
     OBJ_PROJECT_NAMESPACE = "attachd"
     OBJ_SERIAL_NAMESPACE = "attachd_object"
     ADDED: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    _ATTRIBUTES: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """The attribute in which the property of each field keeps its value."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._ATTRIBUTES = {name: f"_obj_{name}" for name in cls.fields}
 
     @classmethod
     def from_row(cls, context: RequestContext | None, row: Mapping[str, Any]) -> Self:
-        """Build the object from a row of the database; missing fields stay unset."""
-        obj = cls(context, **{name: row[name] for name in cls.fields if name in row})
-        obj.obj_reset_changes()
+        """Build the object from a row of the database; missing fields stay unset.
+
+        The columns have the types of the fields, and nothing is converted: setters, which do
+        convert, are a tenth of all calls of functions in a request.
+        """
+        obj = cls(context)
+        vars(obj).update(
+            {attribute: row[name] for name, attribute in cls._ATTRIBUTES.items() if name in row}
+        )
         return obj
+
+    def to_row(self) -> dict[str, Any]:
+        """Return the values of the fields that are set, as :meth:`from_row` takes them."""
+        values = vars(self)
+        return {
+            name: values[attribute]
+            for name, attribute in self._ATTRIBUTES.items()
+            if attribute in values
+        }
 
     def obj_make_compatible(self, primitive: dict[str, Any], target_version: str) -> None:
         """Remove the fields that an older version does not have."""

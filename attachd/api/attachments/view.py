@@ -375,7 +375,7 @@ def _host_fields(connector: Mapping[str, Any]) -> dict[str, Any]:
 
 def list_remaining(attachments: Iterable[Attachment]) -> dict[str, list[Summary]]:
     """Return the remaining attachments of a volume."""
-    return {"attachments": [summary(_row(item, _SUMMARY)) for item in attachments]}
+    return {"attachments": [summary(_row(item)) for item in attachments]}
 
 
 def list_summaries(rows: Iterable[AttachmentRow]) -> dict[str, list[Summary]]:
@@ -401,10 +401,7 @@ def list_details(
     return {"attachments": _with_attachd_fields(ctx, rows, details)}
 
 
-_SUMMARY = ("id", "state", "instance_uuid", "volume_id")
-
-
-def _row(attachment: Attachment, names: Iterable[str] = Attachment.fields) -> AttachmentRow:
-    row: Any = {name: getattr(attachment, name) for name in names}
+def _row(attachment: Attachment) -> AttachmentRow:
+    row: Any = attachment.to_row()
     shown: AttachmentRow = row
     return shown

@@ -53,6 +53,18 @@ class FromRowTest(unittest.TestCase):
         self.assertEqual(set(ROW), set(made.fields))
         self.assertEqual(ROW, {name: getattr(made, name) for name in ROW})
 
+    def test_from_row_builds_what_the_constructor_builds(self):
+        made, constructed = Attachment.from_row(None, ROW), Attachment(None, **ROW)
+        constructed.obj_reset_changes()
+        self.assertEqual(constructed.obj_to_primitive(), made.obj_to_primitive())
+        self.assertEqual(set(), made.obj_what_changed())
+
+    def test_to_row_returns_the_columns_that_are_set(self):
+        self.assertEqual(ROW, Attachment.from_row(None, ROW).to_row())
+        changed = Attachment.from_row(None, {"id": ROW["id"], "secret": "x"})
+        changed.state = "attached"
+        self.assertEqual({"id": ROW["id"], "state": "attached"}, changed.to_row())
+
     def test_from_row_ignores_unknown_columns(self):
         made = Attachment.from_row(None, {**ROW, "secret": "x", "generation": 1})
         self.assertNotIn("secret", made)
