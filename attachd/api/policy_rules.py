@@ -10,6 +10,7 @@ from collections.abc import Hashable, Mapping
 import functools
 import importlib
 import inspect
+import operator
 import threading
 import time
 from typing import Any, NamedTuple
@@ -71,6 +72,7 @@ _CREDENTIALS = (
     "user_domain_id", "project_domain_id", "service_user_id", "service_project_id",
     "service_roles",
 )  # fmt: skip
+_read_credentials = operator.attrgetter(*_CREDENTIALS)
 
 
 def rule(
@@ -231,7 +233,7 @@ class _DecisionCache(NamedTuple):
 
 
 def _credentials(context: RequestContext) -> dict[str, Any]:
-    credentials = {key: getattr(context, key) for key in _CREDENTIALS}
+    credentials = dict(zip(_CREDENTIALS, _read_credentials(context), strict=True))
     if context.system_scope:
         credentials["system"] = context.system_scope
     return credentials
@@ -273,18 +275,22 @@ def _scope(credentials: dict[str, Any]) -> str:
 def _evaluate(check: Any, *arguments: Any) -> bool:
     """Evaluate one part of a rule.
 
+    The types are compared without isinstance(), which asks the abstract base class of the checks
+    each time.  A subclass of one of these types evaluates itself.
+
     :param arguments: target, credentials, enforcer and name of the rule
     """
-    if isinstance(check, oslo_policy.AndCheck):
+    check_type = check.__class__
+    if check_type is oslo_policy.AndCheck:
         return all(_evaluate(part, *arguments) for part in check.rules)
-    if isinstance(check, oslo_policy.OrCheck):
+    if check_type is oslo_policy.OrCheck:
         return any(_evaluate(part, *arguments) for part in check.rules)
-    if isinstance(check, oslo_policy.NotCheck):
+    if check_type is oslo_policy.NotCheck:
         return not _evaluate(check.rule, *arguments)
-    if isinstance(check, oslo_policy.RuleCheck):
+    if check_type is oslo_policy.RuleCheck:
         referenced = arguments[2].rules.get(check.match)
         return referenced is not None and _evaluate(referenced, *arguments)
-    return bool(check(*arguments[: _count_arguments(check.__class__)]))
+    return bool(check(*arguments[: _count_arguments(check_type)]))
 
 
 @functools.cache
