@@ -177,7 +177,13 @@ def _secret_columns(
 
 
 def _new_secret(length: int) -> str:
-    return "".join(secrets.choice(_LETTERS_AND_DIGITS) for _ in range(length))
+    """Return a random text, which is a random number in the system of these digits."""
+    number, base = secrets.randbelow(len(_LETTERS_AND_DIGITS) ** length), len(_LETTERS_AND_DIGITS)
+    text = ""
+    for _ in range(length):
+        text += _LETTERS_AND_DIGITS[number % base]
+        number //= base
+    return text
 
 
 def _kept_secret(rows: Iterable[AttachmentRow]) -> Any:

@@ -89,6 +89,8 @@ class VolumeLease:
         :raises Unavailable: another process holds the lease for too long, or this process may
             have expired
         """
+        with contextlib.suppress(volume_leases.VolumeLeaseHeld):
+            return self._try_once(transition)
         try:
             result: R = _RETRYING(self._try_once, transition)
         except volume_leases.VolumeLeaseHeld as held:
