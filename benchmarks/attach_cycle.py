@@ -92,6 +92,12 @@ def _add_counting(parser: argparse.ArgumentParser) -> None:
         "production its transport_url, best with a virtual host of its own",
     )
     group.add_argument(
+        "--functions",
+        action="store_true",
+        help="with --start all-in-one, count the calls of Python and C functions too: the "
+        "process is slower then, but the count depends on no other load",
+    )
+    group.add_argument(
         "--pid",
         type=_named_pid,
         action="append",
@@ -132,7 +138,10 @@ def _running(arguments: argparse.Namespace) -> Iterator[started.Running]:
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(started.work_folder(arguments.keep))
         if arguments.start == "all-in-one":
-            yield stack.enter_context(started.all_in_one(folder, arguments.driver))
+            functions = arguments.functions
+            yield stack.enter_context(
+                started.all_in_one(folder, arguments.driver, functions=functions)
+            )
         else:
             shape = _shape(arguments)
             options = {"file_folder": f"{folder}", "file_hosts": "*"}
@@ -201,7 +210,7 @@ def _servers(arguments: argparse.Namespace) -> dict[str, int]:
     }
     found = {}
     for name, (url, commands) in wanted.items():
-        local = url and urlsplit(url).hostname in {"127.0.0.1", "localhost", "::1"}
+        local = url and urlsplit(url).hostname in counters.LOCAL
         if local and (pid := processes.named(commands)) is not None:
             found[name] = pid
     return found

@@ -2,10 +2,11 @@
 """Run one of attachd's commands and report, on a Unix socket, what it has done so far.
 
 For processes whose database and message queue are inside them, where no other process can count:
-``python counted.py SOCKET MODULE [ARGUMENT...]``.  Started by started.py.
+``python counted.py [--functions] SOCKET MODULE [ARGUMENT...]``.  Started by started.py.
 """
 
 import collections
+import cProfile
 import importlib
 import json
 import socket
@@ -15,10 +16,19 @@ from typing import Any
 
 _sent: collections.Counter[str] = collections.Counter()
 
+_profiles: list[tuple[str, cProfile.Profile]] = []
+"""The profilers of threads, each with the name of the thread."""
+_WORKERS = {"waitress": "function calls of the API", "rpc-": "function calls of the manager"}
+"""What the calls of functions count as, by the begin of the names of threads."""
+
 
 def main() -> int:
     """Count and run."""
-    path, module, *arguments = sys.argv[1:]
+    arguments = sys.argv[1:]
+    if arguments[0] == "--functions":
+        threading.setprofile(_count_functions)
+        del arguments[0]
+    path, module, *arguments = arguments
     _count_messages()
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listening.bind(path)
@@ -42,6 +52,22 @@ def _count_messages() -> None:
     driver.send = send
 
 
+def _count_functions(_frame: Any, _event: str, _argument: Any) -> None:
+    """Count the calls of this thread from now on; called at its first one."""
+    profile = cProfile.Profile()
+    _profiles.append((threading.current_thread().name, profile))
+    profile.enable()
+
+
+def _function_calls() -> dict[str, int]:
+    counts: collections.Counter[str] = collections.Counter()
+    for name, profile in _profiles.copy():
+        for begin, kind in _WORKERS.items():
+            if name.startswith(begin):
+                counts[kind] += sum(entry.callcount for entry in profile.getstats())
+    return dict(counts)
+
+
 def _serve_counts(listening: socket.socket) -> None:
     api = importlib.import_module("attachd.db.engine.session")
     while True:
@@ -53,6 +79,7 @@ def _serve_counts(listening: socket.socket) -> None:
                 "writing transactions": done.writing_transactions,
                 "rpc calls": _sent["rpc calls"],
                 "rpc casts": _sent["rpc casts"],
+                **_function_calls(),
             }
             asking.sendall(json.dumps(counts).encode())
 

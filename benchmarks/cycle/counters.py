@@ -15,12 +15,18 @@ import shutil
 import socket
 import subprocess
 from typing import Any
+from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 
 STATEMENTS = "sql statements"
 WRITES = "writing transactions"
 CALLS = "rpc calls"
+
+LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})
+AMQP_PORT = 5672
+
+FUNCTIONS = ("function calls of the API", "function calls of the manager")
 
 Counts = Mapping[str, int]
 
@@ -113,29 +119,56 @@ class PostgreSql(_Database):
 
 
 class RabbitMq(Source):
-    """Counts by the broker's own counters, asked for with rabbitmqctl."""
+    """Counts by the broker's own counters, asked for with rabbitmqctl.
+
+    rabbitmqctl asks the node RABBITMQ_NODENAME, or that of this machine.
+
+    :param url: of the broker that attachd uses
+    """
 
     how: Mapping[str, str] = {
         CALLS: "half the difference of the broker's messages_received_total (a call and its "
         "answer are two), for the whole broker"
     }
 
-    def __init__(self, _url: str) -> None:
+    def __init__(self, url: str) -> None:
         found = shutil.which("rabbitmqctl", path="/usr/sbin:/usr/local/sbin:/usr/bin:/bin")
         if found is None:
             raise NotCountable("there is no rabbitmqctl on this machine")
-        self._command = [found, "eval", "rabbit_global_counters:overview()."]
+        self._program = found
+        parsed = urlsplit(url)
+        port = parsed.port or AMQP_PORT
+        if parsed.hostname not in LOCAL or port not in self._ports():
+            raise NotCountable(
+                f"the node that rabbitmqctl asks does not listen on {parsed.hostname}:{port}; "
+                "RABBITMQ_NODENAME names another one of this machine"
+            )
         self.read()
+
+    def _ports(self) -> list[int]:
+        listeners = "[P || {listener,_,_,_,_,P,_} <- rabbit_networking:active_listeners()]."
+        found: list[int] = json.loads(self._ask(listeners, r"\[[\d,\s]*\]"))
+        return found
+
+    def _ask(self, expression: str, pattern: str) -> str:
+        done = subprocess.run(  # noqa: S603  a fixed command
+            [self._program, "eval", expression],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        found = re.search(pattern, done.stdout)
+        if found is None:
+            raise NotCountable("rabbitmqctl failed: " + (done.stderr or done.stdout)[:200])
+        return found.group()
 
     def read(self) -> Counts:
         """Ask the broker."""
-        done = subprocess.run(  # noqa: S603  a fixed command
-            self._command, capture_output=True, text=True, timeout=60, check=False
+        received = self._ask(
+            "rabbit_global_counters:overview().", r"messages_received_total\s*=>\s*\d+"
         )
-        received = re.search(r"messages_received_total\s*=>\s*(\d+)", done.stdout)
-        if received is None:
-            raise NotCountable("rabbitmqctl failed: " + (done.stderr or done.stdout)[:200])
-        messages = int(received.group(1))
+        messages = int(received.rpartition(">")[2])
         return {CALLS: messages // 2, "messages to the broker": messages}
 
 
@@ -143,6 +176,7 @@ class Own(Source):
     """Counts what counted.py counts inside the process that it runs."""
 
     how: Mapping[str, str] = {
+        **dict.fromkeys(FUNCTIONS, "cProfile in each thread that works on requests"),
         STATEMENTS: "attachd's own count of what goes to the cursors of its database driver, "
         "without BEGIN",
         WRITES: "attachd's own count of COMMITs on its writing connections",

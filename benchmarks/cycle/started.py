@@ -121,14 +121,18 @@ def work_folder(kept: Path | None = None) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def all_in_one(folder: Path, driver: str) -> Iterator[Running]:
-    """Run attachd-all-in-one."""
+def all_in_one(folder: Path, driver: str, *, functions: bool = False) -> Iterator[Running]:
+    """Run attachd-all-in-one.
+
+    :param functions: count the calls of functions, too, which makes it slower
+    """
     settings = folder / "benchmark.conf"
     settings.write_text(ALL_IN_ONE.format(driver=driver, folder=folder / "volumes"))
     counter = folder / "counter"
     command = [
         sys.executable,
         str(Path(__file__).with_name("counted.py")),
+        *(["--functions"] if functions else []),
         str(counter),
         "attachd.cmd.all_in_one",
         *("--port", "0", "--state-path", str(folder / "state"), "--config-file", str(settings)),
