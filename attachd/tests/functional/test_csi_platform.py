@@ -2,7 +2,7 @@
 """Lives of volumes on a platform whose calls are delayed, lost and repeated, and with kills.
 
 API, manager, storage, agents and drivers are real; the platform's calls are those of
-csi_platform.py.  ATTACHD_TEST_LIVES=500 is a full run.
+csi_platform.py.  ATTACHD_TEST_LIVES=500 is a full run: 500 lives, and 100 with kills.
 """
 
 from collections.abc import Callable
@@ -29,6 +29,7 @@ from attachd.tests.functional.csi_platform import Claim, Node, Platform
 from attachd.tests.selection import full_only
 
 LIVES = int(os.environ.get("ATTACHD_TEST_LIVES", "24"))
+MOST_WITH_KILLS = 100
 AT_ONCE = 4
 FILE_SYSTEMS = ("ext4", "xfs", "")
 
@@ -156,7 +157,7 @@ class _PlatformTests:
         killer = threading.Thread(target=self.kill_until, args=(is_over,))
         killer.start()
         try:
-            self.run_lives(self.lives)
+            self.run_lives(min(self.lives, MOST_WITH_KILLS))
         finally:
             is_over.set()
             killer.join()
