@@ -58,12 +58,14 @@ class Claim:
     """A volume, and the paths of its pods.
 
     :param fs_type: "": the default of the driver
+    :ivar size_gib: in GiB (2**30 bytes)
     """
 
     def __init__(self, fs_type: str) -> None:
         self.fs_type = fs_type
         self.name = f"pvc-{uuid.uuid4()}"
         self.volume_id = ""
+        self.size_gib = 1
         self.capability = mount("SINGLE_NODE_MULTI_WRITER", fs_type=fs_type)
 
     def staging(self, node: Node) -> str:
@@ -121,26 +123,29 @@ class Platform:
         fields = {"volume_id": claim.volume_id, "node_id": node.name}
         self._control("ControllerUnpublishVolume", ATTACHER, **fields)
 
-    def grow(self, claim: Claim, node: Node, size_gib: int) -> None:
-        """Expand a volume that is published at a node to a size."""
-        capacity = sizes(size_gib * GIB)
+    def expand(self, claim: Claim, size_gib: int) -> None:
+        """Expand a volume to a size."""
+        claim.size_gib = size_gib
         self._control(
             "ControllerExpandVolume",
             PROVISIONER,
             volume_id=claim.volume_id,
-            capacity_range=capacity,
+            capacity_range=sizes(size_gib * GIB),
         )
+
+    # ---- Kubelet ----
+
+    def expand_at(self, claim: Claim, node: Node) -> None:
+        """Let the file system of a pod have the size of its volume."""
         self._node(
             node,
             "NodeExpandVolume",
             volume_id=claim.volume_id,
             volume_path=claim.target(node, 0),
             staging_target_path=claim.staging(node),
-            capacity_range=capacity,
+            capacity_range=sizes(claim.size_gib * GIB),
             volume_capability=claim.capability,
         )
-
-    # ---- Kubelet ----
 
     def start_pod(self, claim: Claim, node: Node, context: dict[str, str], pod: int = 0) -> Path:
         """Stage and publish a volume; return where the pod has it.

@@ -38,9 +38,11 @@ class PlatformCase(testtools.TestCase):
     """Two nodes with drivers of their own, and two controllers, each behind a proxy.
 
     :cvar kind: makes the deployment
+    :cvar grows_attached: whether its devices grow while they are attached
     """
 
     kind: Callable[..., HostDeployment] = AgentDeployment
+    grows_attached = True
 
     def setUp(self):
         super().setUp()
@@ -82,6 +84,8 @@ class PlatformCase(testtools.TestCase):
         context = self.platform.attach(claim, second)
         path = self.platform.start_pod(claim, second, context)
         self.assertEqual(text, (path / "file").read_text())
+        if claim.size_gib > 1:
+            self.expand_at(claim, second)
         self.platform.end_pods(claim, second)
         self.platform.detach(claim, second)
         self.platform.delete(claim)
@@ -96,11 +100,17 @@ class PlatformCase(testtools.TestCase):
         write(path / "file", text)
         # The kernel lets ext4 grow with CAP_SYS_RESOURCE only, which some machines lack.
         if claim.fs_type == "xfs" and generator.random() < 0.5:
-            self.platform.grow(claim, node, 2)
-            self.assertGreater(os.statvfs(path).f_blocks * os.statvfs(path).f_frsize, 1.5 * 2**30)
+            self.platform.expand(claim, 2)
+            if self.grows_attached:
+                self.expand_at(claim, node)
         self.assertEqual(text, Path(claim.target(node, 0), "file").read_text())
         self.platform.end_pods(claim, node, pods)
         self.platform.detach(claim, node)
+
+    def expand_at(self, claim, node):
+        self.platform.expand_at(claim, node)
+        found = os.statvfs(claim.target(node, 0))
+        self.assertGreater(found.f_blocks * found.f_frsize, (claim.size_gib - 0.5) * 2**30)
 
     def run_lives(self, count):
         """Let so many volumes live, some at the same time, and check that nothing is left."""
@@ -199,4 +209,5 @@ class FilePlatformTest(_PlatformTests, PlatformCase):
 @full_only("containers")
 class RbdPlatformTest(_PlatformTests, PlatformCase):
     kind = RbdDeployment
+    grows_attached = False
     lives = LIVES // 4
