@@ -11,7 +11,7 @@ import uuid
 
 from openstack import connection, exceptions
 
-from attachd.client.service import readable_errors
+from attachd.client.service import Sender, readable_errors
 
 ATTACHMENTS = "3.44"
 """The microversion that has all calls for attachments."""
@@ -40,8 +40,8 @@ class BlockStorage:
     """The Block Storage API of a cloud; all errors are openstack.exceptions.SDKException."""
 
     def __init__(self, cloud: connection.Connection) -> None:
-        with readable_errors():
-            self._proxy = cloud.block_storage
+        self._sender = Sender(cloud)
+        self._proxy = self._sender.proxy
 
     def volume_id(self, name_or_id: str, *, all_projects: bool = False) -> str:
         """Return the id of a volume.
@@ -191,10 +191,7 @@ class BlockStorage:
         return attachment
 
     def _ask(self, method: str, path: str, **request: Any) -> Any:
-        with readable_errors():
-            answer = self._proxy.request(path, method, raise_exc=False, **request)
-            exceptions.raise_from_response(answer)
-        return answer.json() if answer.content else None
+        return self._sender.send(method, path, **request)
 
 
 class HostControl(BlockStorage):

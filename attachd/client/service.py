@@ -12,11 +12,11 @@ import http
 import re
 from typing import Any, Final
 from urllib import parse
-import uuid
 
 from keystoneauth1 import exceptions as transport
 from openstack import connection as sdk
 from openstack import exceptions
+from oslo_utils import uuidutils
 
 from attachd.agent.connectors.base import ConnectorProperties
 
@@ -72,6 +72,37 @@ def readable_errors() -> Iterator[None]:
             )
             error.message, error.args = text, (text,)
         raise
+
+
+class Sender:
+    """Sends requests to the Block Storage API; each call raises one of FAILURES."""
+
+    def __init__(self, connection: sdk.Connection) -> None:
+        self._connection = connection
+
+    @functools.cached_property
+    def proxy(self) -> Any:
+        """The proxy of the SDK.
+
+        To find it takes a token and the versions, which can fail as any request.
+        """
+        with readable_errors():
+            return self._connection.block_storage
+
+    def send(
+        self, method: str, path: str, headers: Mapping[str, str] | None = None, **options: Any
+    ) -> Any:
+        """Send a request; return the body of the response, or None.
+
+        :param options: further ones of keystoneauth, such as ``json`` and ``timeout``
+        """
+        proxy = self.proxy
+        with readable_errors():
+            answer = proxy.request(
+                path, method, headers=dict(headers or {}), raise_exc=False, **options
+            )
+            exceptions.raise_from_response(answer)
+        return answer.json() if answer.content else None
 
 
 class ReservationRefused(Exception):
@@ -134,18 +165,12 @@ class Service:
     """The Block Storage service of one connection."""
 
     def __init__(self, connection: sdk.Connection) -> None:
-        self._connection = connection
-
-    # Looking it up asks for a token and for versions, so it can fail as any other call.
-    @functools.cached_property
-    def _api(self) -> Any:
-        with readable_errors():
-            return self._connection.block_storage
+        self._sender = Sender(connection)
 
     @functools.cached_property
     def cloud(self) -> str:
         """The service's URL, which identifies it in the journal."""
-        return str(self._api.get_endpoint())
+        return str(self._sender.proxy.get_endpoint())
 
     def check(self) -> None:
         """Check that the service answers this user."""
@@ -161,14 +186,13 @@ class Service:
             return self._find(volume)
 
     def _find(self, volume: str) -> Volume:
-        if _is_id(volume):
+        proxy = self._sender.proxy
+        if uuidutils.is_uuid_like(volume):
             try:
-                return self._volume(self._api.get_volume(volume))
+                return self._volume(proxy.get_volume(volume))
             except exceptions.NotFoundException:
                 pass  # Names may look like ids.
-        found = [
-            candidate for candidate in self._api.volumes(name=volume) if candidate.name == volume
-        ]
+        found = [match for match in proxy.volumes(name=volume) if match.name == volume]
         if not found:
             raise exceptions.NotFoundException(f"There is no volume {volume}.")
         if len(found) > 1:
@@ -269,29 +293,7 @@ class Service:
         body: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        return send(self._api, method, path, body, headers or {}, microversion=MICROVERSION)
-
-
-def send(
-    api: Any,
-    method: str,
-    path: str,
-    body: Mapping[str, Any] | None,
-    headers: Mapping[str, str],
-    **options: Any,
-) -> Any:
-    """Send a request to the service; return the body of the response, or None.
-
-    :param api: the proxy of the SDK
-    :param options: further ones of keystoneauth, such as a time limit
-    :raises: one of FAILURES
-    """
-    with readable_errors():
-        answer = api.request(
-            path, method, json=body, headers=dict(headers), raise_exc=False, **options
-        )
-        exceptions.raise_from_response(answer)
-    return answer.json() if answer.content else None
+        return self._sender.send(method, path, headers, json=body, microversion=MICROVERSION)
 
 
 def _is_final(error: exceptions.HttpException) -> bool:
@@ -301,11 +303,3 @@ def _is_final(error: exceptions.HttpException) -> bool:
     status = error.status_code or 0
     refused = http.HTTPStatus.BAD_REQUEST <= status < http.HTTPStatus.INTERNAL_SERVER_ERROR
     return refused and status not in _UNDECIDED
-
-
-def _is_id(text: str) -> bool:
-    try:
-        uuid.UUID(text)
-    except ValueError:
-        return False
-    return True

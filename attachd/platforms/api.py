@@ -2,13 +2,12 @@
 """Requests to attachd's API: each has the request id of the call, and ends before its limit."""
 
 from collections.abc import Mapping
-import functools
 import http
 from typing import Any, Final
 
 from openstack import connection
 
-from attachd.client.service import FAILURES, readable_errors, send
+from attachd.client.service import FAILURES, Sender
 from attachd.platforms import calls
 from attachd.platforms.calls import CallError, ErrorCode, NotReady
 from attachd.platforms.errors import StorageError, status_of
@@ -25,13 +24,7 @@ class Api:
     """The Block Storage API of a cloud."""
 
     def __init__(self, cloud: connection.Connection) -> None:
-        self._cloud = cloud
-
-    @functools.cached_property
-    def _proxy(self) -> Any:
-        # It asks for a token and for versions, so it can fail as any other request.
-        with readable_errors():
-            return self._cloud.block_storage
+        self._sender = Sender(cloud)
 
     def check(self) -> None:
         """Check that the API answers this user.
@@ -70,12 +63,11 @@ class Api:
         headers: Mapping[str, str] | None = None,
     ) -> Any:
         call = calls.current()
-        return send(
-            self._proxy,
+        return self._sender.send(
             method,
             path,
-            body,
             {"OpenStack-API-Version": _VERSION, **(headers or {})},
+            json=body,
             global_request_id=call.request_id,
             timeout=max(call.remaining, _LEAST),
         )
