@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 import contextlib
 import functools
 from typing import Final
-import uuid
 
 from attachd.agent.host import Host, Identity
 from attachd.agent.journal import Entry
@@ -22,6 +21,7 @@ from attachd.node.agent_client import AgentClient
 from attachd.node.volumes import NodeVolumes, Target
 from attachd.platforms import calls
 from attachd.platforms.calls import CallError, ErrorCode, NotReady
+from attachd.platforms.storage import is_id
 from attachd.platforms.volume_locks import VolumeLocks
 
 ATTACHMENT_CONTEXT: Final = "attachd.attachment_id"
@@ -218,11 +218,7 @@ class Node:
 
 def _check_id(volume_id: str) -> None:
     """Check that an id can be one of attachd; raises CallError."""
-    try:
-        is_valid = f"{uuid.UUID(volume_id)}" == volume_id
-    except ValueError:
-        is_valid = False
-    if not is_valid:
+    if not is_id(volume_id):
         raise CallError(ErrorCode.NOT_FOUND, f"There is no volume {volume_id!r}.")
 
 
