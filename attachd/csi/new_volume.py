@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 
 from attachd.csi import access, csi_pb2
 from attachd.platforms.calls import CallError, ErrorCode
-from attachd.platforms.storage import GIB, StoredVolume
+from attachd.platforms.storage import CSI_KEY, GIB, StoredVolume
 
 TYPE: Final = "type"
 """Parameter: name or id of the volume type; without it the default type."""
@@ -24,7 +24,6 @@ ZONE: Final = "topology.csi.attachd.org/zone"
 FS_TYPE_CONTEXT: Final = "attachd.fs_type"
 """Key of volume_context: the parameter fsType."""
 
-ID_KEY: Final = "csi.id"
 _NAME_KEY: Final = "csi.name"
 _SOURCE_KEY: Final = "csi.source"
 _PARAMETER_KEY: Final = "csi.parameter."
@@ -124,7 +123,7 @@ class NewVolume:
     @property
     def identity(self) -> dict[str, str]:
         """The metadata by which the volume is found."""
-        return {ID_KEY: self.id}
+        return {CSI_KEY: self.id}
 
     @property
     def type_name(self) -> str | None:
@@ -171,7 +170,7 @@ class NewVolume:
             if key == _SOURCE_KEY or key.startswith(_PARAMETER_KEY)
         }
         expected = {key: value for key, value in self.metadata.items() if key in known}
-        of_request = set(self.metadata) - {ID_KEY, _NAME_KEY}
+        of_request = set(self.metadata) - {CSI_KEY, _NAME_KEY}
         if known != expected or of_request != known.keys():
             return f"it was created with {json.dumps(known, sort_keys=True)}"
         if not self.sizes.has(volume.size_gib):

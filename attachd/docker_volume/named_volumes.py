@@ -20,7 +20,7 @@ from attachd.docker_volume.new_volume import (
 from attachd.platforms import deletion
 from attachd.platforms.calls import CallError, ErrorCode
 from attachd.platforms.creation import VolumeCreator
-from attachd.platforms.storage import Storage, StoredVolume
+from attachd.platforms.storage import CSI_KEY, Storage, StoredVolume
 from attachd.platforms.waiting import BEING_DELETED
 
 _ADOPTABLE: Final = frozenset({"available", "in-use", "reserved", "attaching", "detaching"})
@@ -48,15 +48,11 @@ class NamedVolumes:
 
         :raises CallError: FAILED_PRECONDITION: several have it
         """
-        found = list(filter(_is_there, self._storage.find_volumes({NAME_KEY: name})))
-        if len(found) > 1:
-            ids = ", ".join(volume.id for volume in found)
-            raise CallError(
-                ErrorCode.FAILED_PRECONDITION,
-                f"{len(found)} volumes have the metadata {NAME_KEY}={name}: {ids}. Delete this "
-                "key of all but one.",
-            )
-        return found[0] if found else None
+        return _get_only(
+            self._storage.find_volumes({NAME_KEY: name}),
+            f"the metadata {NAME_KEY}={name}",
+            "Delete this key of all but one",
+        )
 
     def get(self, name: str) -> StoredVolume:
         """Return the volume of a name.
@@ -81,21 +77,21 @@ class NamedVolumes:
         return self._creator.create(new)
 
     def _find_existing(self, name: str) -> StoredVolume | None:
-        found = list(filter(_is_there, self._storage.find_named(name)))
-        if len(found) > 1:
-            ids = ", ".join(volume.id for volume in found)
-            raise CallError(
-                ErrorCode.FAILED_PRECONDITION,
-                f"{len(found)} volumes have the name {name}: {ids}. Create the volume with one of "
-                "these ids as its name.",
-            )
-        return found[0] if found else None
+        found = self._storage.find_named(name)
+        return _get_only(
+            # A volume of attachd-csi may have the same name, and is another one.
+            [volume for volume in found if volume.id == name or CSI_KEY not in volume.metadata],
+            f"the name {name}",
+            "Create the volume with one of these ids as its name",
+        )
 
     def _adopt(self, volume: StoredVolume, new: NewVolume) -> StoredVolume:
         """Let Docker have a volume that was created otherwise."""
         former = volume.metadata.get(NAME_KEY)
         if former is not None and former != new.name:
             difference = f"Docker has it as {former}"
+        elif CSI_KEY in volume.metadata:
+            difference = f"attachd-csi has created it (metadata {CSI_KEY})"
         elif volume.status not in _ADOPTABLE:
             difference = f"its status is {volume.status}"
         else:
@@ -143,3 +139,19 @@ def is_adopted(volume: StoredVolume) -> bool:
 
 def _is_there(volume: StoredVolume) -> bool:
     return volume.status not in BEING_DELETED
+
+
+def _get_only(matches: list[StoredVolume], distinction: str, remedy: str) -> StoredVolume | None:
+    """Return the one volume of some that is there, or None.
+
+    :param distinction: what the volumes have in common
+    :raises CallError: FAILED_PRECONDITION: several are there
+    """
+    found = list(filter(_is_there, matches))
+    if len(found) > 1:
+        ids = ", ".join(volume.id for volume in found)
+        raise CallError(
+            ErrorCode.FAILED_PRECONDITION,
+            f"{len(found)} volumes have {distinction}: {ids}. {remedy}.",
+        )
+    return found[0] if found else None

@@ -15,6 +15,8 @@ from attachd.platforms.calls import CallError, ErrorCode
 from attachd.platforms.errors import StorageError
 
 GIB: Final = 2**30
+CSI_KEY: Final = "csi.id"
+"""Metadata of each volume that attachd-csi has created: Docker does not have it as well."""
 _TYPE_KEYS: Final = ("volume_type", "volume_type_id")
 
 

@@ -66,6 +66,15 @@ class NamedVolumesTest(unittest.TestCase):
             self.assertEqual("ALREADY_EXISTS", code)
             self.assertIn(reason, text)
 
+    def test_volume_of_csi_is_not_adopted(self):
+        other = self.storage.add(name="data", metadata={"csi.id": "digest"})
+        self.storage.statuses = ["available"]
+        self.assertNotEqual(other.id, self.named.create("data", {}).id)
+        code, text = self.failed(self.named.create, other.id, {})
+        self.assertEqual("ALREADY_EXISTS", code)
+        self.assertIn("attachd-csi has created it (metadata csi.id)", text)
+        self.assertEqual({"csi.id": "digest"}, self.storage.volumes[other.id].metadata)
+
     def test_ambiguous_name_is_refused_with_ids(self):
         ids = [self.storage.add(name="data").id for _ in range(2)]
         code, text = self.failed(self.named.create, "data", {})
