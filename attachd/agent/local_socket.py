@@ -33,7 +33,7 @@ MAX_REQUEST: Final = 4096
 MAX_CONNECTIONS: Final = 128
 """Further callers get an error: each one has a thread."""
 REQUEST_TIMEOUT: Final = 5.0
-"""Seconds that a caller may take to send its request, and to read each part of the answer."""
+"""Seconds that a caller may take to send its request, and to read the answer."""
 
 Call = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """Takes the arguments as they were received, and returns what can be stored as JSON.
@@ -109,7 +109,6 @@ class LocalSocket:
                 continue
             except OSError:
                 return  # It is closed.
-            caller.settimeout(REQUEST_TIMEOUT)
             if self._free.acquire(blocking=False):
                 threading.Thread(target=self._serve, args=(caller,), daemon=True).start()
             else:
@@ -161,6 +160,7 @@ def _describe(error: CallError) -> dict[str, Any]:
 
 
 def _send(caller: socket.socket, answer: Mapping[str, Any]) -> None:
+    caller.settimeout(REQUEST_TIMEOUT)
     caller.sendall(json.dumps({"version": VERSION, **answer}).encode() + b"\n")
 
 
@@ -173,17 +173,12 @@ def _check_peer(caller: socket.socket) -> None:
 
 def _receive(caller: socket.socket) -> bytes:
     """Return a line without its end; raises CallError."""
-    received = b""
     try:
-        while b"\n" not in received:
-            part = caller.recv(MAX_REQUEST + 1 - len(received))
-            received += part
-            if not part or len(received) > MAX_REQUEST:
-                break
+        with unix_sockets.open_request(caller, REQUEST_TIMEOUT) as request:
+            line = request.readline(MAX_REQUEST + 1)
     except TimeoutError:
-        pass
-    line, end, _rest = received.partition(b"\n")
-    if not end:
+        line = b""
+    if not line.endswith(b"\n"):
         raise CallError(
             Code.INVALID,
             f"A request is one line of at most {MAX_REQUEST} bytes, which is sent within "

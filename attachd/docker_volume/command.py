@@ -3,6 +3,7 @@
 
 import argparse
 from collections.abc import Sequence
+import logging
 from pathlib import Path
 import sys
 import threading
@@ -25,10 +26,13 @@ from attachd.platforms.call_metrics import CallMetrics
 from attachd.platforms.publication import Fence, Publisher
 from attachd.platforms.storage import Storage
 
+LOG = logging.getLogger(__name__)
+
 NAME: Final = "attachd-docker-volume"
 SOCKET: Final = Path("/run/attachd-docker-volume/docker.sock")
 FOLDER: Final = Path("/var/lib/attachd/docker")
-_BACKLOG: Final = 128
+_BACKLOG: Final = 1024
+"""Callers that wait until they are accepted; further ones are refused at once."""
 
 
 def main(words: Sequence[str]) -> int:
@@ -61,6 +65,7 @@ def main(words: Sequence[str]) -> int:
     measured = CallMetrics("docker")
     server = Server(listener, Plugin(named, mounter, measured), options.workers)
     server.start()
+    LOG.info("Serving at %s", options.socket if passed is None else passed.getsockname())
     with daemon.serving_metrics(options, measured):
         daemon.wait_for(ended)
         server.stop()

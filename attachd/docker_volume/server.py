@@ -21,7 +21,9 @@ LOG = logging.getLogger(__name__)
 MAX_REQUEST: Final = 64 * 1024
 """Bytes of the body of a request."""
 REQUEST_TIMEOUT: Final = 10.0
-"""Seconds that a caller may take to send its request, and to read the response."""
+"""Seconds that a caller may take to send its request, and to read each part of the response."""
+MAX_CONNECTIONS: Final = 256
+"""Callers that are served, wait for that, or send their requests; more of them wait."""
 GRACE: Final = 20.0
 """Seconds that calls in progress get at the end."""
 _POLL_INTERVAL: Final = 0.2
@@ -50,7 +52,8 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     """Serves some calls until it is stopped; each caller has a thread.
 
     :param listener: the socket
-    :param workers: number of callers that are served at the same time; more of them wait
+    :param workers: number of calls that are served at the same time; more of them wait
+    :ivar free: workers; a caller that sends its request has none yet
     """
 
     daemon_threads = True
@@ -61,33 +64,38 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         self.socket.close()
         self.socket = listener
         self.plugin = plugin
+        self.free = threading.BoundedSemaphore(workers)
         self._workers = workers
-        self._free = threading.BoundedSemaphore(workers)
+        self._connections = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self._is_stopped = threading.Event()
 
     def start(self) -> None:
         """Accept callers."""
         threading.Thread(
             target=self.serve_forever, args=(_POLL_INTERVAL,), name="docker-socket", daemon=True
         ).start()
-        LOG.info("Serving at %s", self.socket.getsockname())
 
     def stop(self) -> None:
         """Accept no more callers, and wait for the calls in progress."""
+        self._is_stopped.set()
         self.shutdown()
         deadline = time.monotonic() + GRACE
         for _ in range(self._workers):
-            if not self._free.acquire(timeout=max(deadline - time.monotonic(), 0.0)):
+            if not self.free.acquire(timeout=max(deadline - time.monotonic(), 0.0)):
                 LOG.warning("Calls in progress are given up; attachd goes on with their work")
                 break
         self.server_close()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a caller when there is a free thread."""
-        self._free.acquire()
+        while not self._connections.acquire(timeout=_POLL_INTERVAL):
+            if self._is_stopped.is_set():
+                self.shutdown_request(request)
+                return
         try:
             super().process_request(request, client_address)
         except BaseException:
-            self._free.release()
+            self._connections.release()
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -95,7 +103,7 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._free.release()
+            self._connections.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002  inherited
         """Log an error of a connection; a caller may leave without the response."""
@@ -107,7 +115,12 @@ class _Handler(server.BaseHTTPRequestHandler):
 
     server: Server
     protocol_version = "HTTP/1.1"
-    timeout = REQUEST_TIMEOUT
+
+    def setup(self) -> None:
+        """Bound the time of the request as a whole."""
+        super().setup()
+        self.rfile.close()
+        self.rfile = unix_sockets.open_request(self.connection, REQUEST_TIMEOUT)
 
     def do_POST(self) -> None:
         """Answer a call."""
@@ -122,10 +135,11 @@ class _Handler(server.BaseHTTPRequestHandler):
             self._answer({"Err": reason}, http.HTTPStatus.BAD_REQUEST)
             return
         caller = Caller(unix_sockets.get_peer(self.connection).pid, self._is_open)
-        answer = self.server.plugin.serve(self.path.removeprefix("/"), fields, caller)
-        # Podman sees an error by the status alone.
-        failed = http.HTTPStatus.INTERNAL_SERVER_ERROR
-        self._answer(answer, failed if answer.get("Err") else http.HTTPStatus.OK)
+        with self.server.free:
+            answer = self.server.plugin.serve(self.path.removeprefix("/"), fields, caller)
+            # Podman sees an error by the status alone.
+            failed = http.HTTPStatus.INTERNAL_SERVER_ERROR
+            self._answer(answer, failed if answer.get("Err") else http.HTTPStatus.OK)
 
     def _is_open(self) -> bool:
         poll = select.poll()
@@ -133,6 +147,7 @@ class _Handler(server.BaseHTTPRequestHandler):
         return not poll.poll(0)
 
     def _answer(self, answer: Mapping[str, Any], status: http.HTTPStatus) -> None:
+        self.connection.settimeout(REQUEST_TIMEOUT)
         body = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Type", _CONTENT_TYPE)

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Unix sockets by which processes of this host call a daemon."""
 
+import io
 import os
 from pathlib import Path
 import socket
 import struct
-from typing import Final, NamedTuple
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from attachd import exception
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 _MAX_PATH: Final = 107
 """Source: unix(7), sun_path."""
@@ -26,6 +31,39 @@ class Peer(NamedTuple):
 
     pid: int
     uid: int
+
+
+class _Receiver(io.RawIOBase):
+    """Reads from a connection until a time limit, which no part that arrives extends.
+
+    :param seconds: the limit, from now on
+    """
+
+    def __init__(self, connection: socket.socket, seconds: float) -> None:
+        self._connection = connection
+        self._deadline = time.monotonic() + seconds
+
+    def readable(self) -> bool:
+        """Return that it can be read."""
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        """Read what has arrived; raises TimeoutError at the limit."""
+        remaining = self._deadline - time.monotonic()
+        if remaining <= 0:
+            raise TimeoutError("The request has not arrived in time.")
+        self._connection.settimeout(remaining)
+        return self._connection.recv_into(buffer)
+
+
+def open_request(connection: socket.socket, seconds: float) -> io.BufferedReader:
+    """Return a file with what a caller sends; reads raise TimeoutError after the time limit.
+
+    The caller sets the timeout of the connection before it writes.
+
+    :param seconds: for all reads together, from now on
+    """
+    return io.BufferedReader(_Receiver(connection, seconds))
 
 
 def get_peer(connection: socket.socket) -> Peer:

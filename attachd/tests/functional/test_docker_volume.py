@@ -1,13 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The protocol of Docker's volume plugins at a real socket: API, manager, tgtd, agents, mounts."""
 
+from concurrent import futures
 from pathlib import Path
+import socket
+import threading
 import time
 
+from attachd.docker_volume import server
 from attachd.tests import wait
 from attachd.tests.fixtures import requirements
 from attachd.tests.functional.docker_case import DockerCase
 from attachd.tests.selection import full_only
+
+WORKERS = 32
+"""Calls that the plugin serves at the same time by default."""
 
 
 class DockerVolumeTest(DockerCase):
@@ -45,6 +52,60 @@ class DockerVolumeTest(DockerCase):
         self.assertIn("There is no volume", self.host.fail("Get", Name=self.volume))
         self.assertEqual(0, self.host.plugin.end())
         self.assertTrue(self.host.socket.exists())
+
+
+@full_only("containers")
+class SlowSendersTest(DockerCase):
+    """Callers that send a byte of their request every second, and no end."""
+
+    def send_slowly(self, count):
+        """Have callers send until they are cut off; return when the last one is, in seconds."""
+        callers, began = [], time.monotonic()
+        for _ in range(count):
+            caller = socket.socket(socket.AF_UNIX)
+            self.addCleanup(caller.close)
+            callers.append(caller)
+        for caller in callers:
+            caller.connect(f"{self.host.socket}")
+            caller.sendall(b"POST /VolumeDriver.List HTTP/1.1\r\nX: ")
+        self.assertGreater(count, 2 * WORKERS)
+        self.started.set()
+        while callers:
+            time.sleep(1)  # The pause between two bytes.
+            callers = [caller for caller in callers if is_open_after_byte(caller)]
+        return time.monotonic() - began
+
+    def check(self, count, seconds):
+        """Make calls beside slow senders; each is answered within some seconds."""
+        self.started = threading.Event()
+        self.host.call("Create", Name=self.volume, Opts={})
+        with futures.ThreadPoolExecutor(1) as pool:
+            slow = pool.submit(self.send_slowly, count)
+            self.assertTrue(self.started.wait(wait.TIMEOUT))
+            calls = 0
+            while not slow.done():
+                began = time.monotonic()
+                shown = self.host.call("Get", Name=self.volume)["Volume"]
+                self.assertEqual(self.volume, shown["Name"])
+                self.assertLess(time.monotonic() - began, seconds)
+                calls += 1
+            self.assertLess(slow.result(), 3 * server.REQUEST_TIMEOUT)
+        self.assertGreater(calls, 1)
+        self.host.call("Remove", Name=self.volume)
+
+    def test_more_slow_senders_than_workers_delay_no_call(self):
+        self.check(3 * WORKERS, server.REQUEST_TIMEOUT / 2)
+
+    def test_more_slow_senders_than_connections_are_cut_off_and_calls_served(self):
+        self.check(server.MAX_CONNECTIONS + WORKERS, 2 * server.REQUEST_TIMEOUT)
+
+
+def is_open_after_byte(caller):
+    try:
+        caller.sendall(b"x")
+    except OSError:
+        return False
+    return True
 
 
 @full_only("containers")

@@ -7,6 +7,7 @@ from pathlib import Path
 import socket
 import stat
 import threading
+import time
 import unittest
 from unittest import mock
 
@@ -94,6 +95,16 @@ class LocalSocketTest(unittest.TestCase):
         self.enterContext(mock.patch.object(local_socket, "REQUEST_TIMEOUT", 0.1))
         self.serve()
         self.assertEqual("invalid_request", self.send(b"{")["error"]["code"])
+
+    def test_caller_that_sends_slowly_is_cut_off(self):
+        self.enterContext(mock.patch.object(local_socket, "REQUEST_TIMEOUT", 0.3))
+        self.serve()
+        caller = self.connect()
+        with self.assertRaises(OSError):
+            for _ in range(local_socket.MAX_REQUEST):
+                caller.sendall(b"{")
+                time.sleep(0.05)  # Much less than a request may take.
+        self.assertEqual({}, self.call("echo")["result"])
 
     def test_errors_of_calls_are_distinguished(self):
         reason = {"reason": "why"}

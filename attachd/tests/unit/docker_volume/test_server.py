@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 import http.client
+import itertools
 import json
 import os
 import socket
 import threading
+import time
 import unittest
 from unittest import mock
 
@@ -87,11 +89,63 @@ class ServerTest(unittest.TestCase):
         self.assertEqual(501, self.post("VolumeDriver.Get", None, "GET")[0])
 
     def test_silent_caller_is_left_and_others_are_served(self):
-        self.enterContext(mock.patch.object(server._Handler, "timeout", 0.1))
-        self.start(workers=1)
+        self.limit_requests()
+        self.start()
         with socket.socket(socket.AF_UNIX) as silent:
             silent.connect(f"{self.path}")
             self.assertEqual(200, self.post("VolumeDriver.Get")[0])
+
+    def limit_requests(self):
+        """Have requests end soon, and one at a time."""
+        self.enterContext(mock.patch.object(server, "REQUEST_TIMEOUT", 0.3))
+        self.enterContext(mock.patch.object(server, "MAX_CONNECTIONS", 1))
+
+    def start_slow_sender(self, text):
+        """Have a caller send a text again and again, a byte at a time, until it is cut off."""
+        slow = socket.socket(socket.AF_UNIX)
+        self.addCleanup(slow.close)
+        slow.connect(f"{self.path}")
+        is_cut_off = threading.Event()
+
+        def send():
+            try:
+                for byte in itertools.cycle(text):
+                    slow.sendall(bytes([byte]))
+                    time.sleep(0.05)  # Much less than a request may take.
+            except OSError:
+                is_cut_off.set()
+
+        threading.Thread(target=send).start()
+        return is_cut_off
+
+    def test_slow_senders_of_each_part_are_left_and_others_are_served(self):
+        self.limit_requests()
+        self.start()
+        line, headers = b"POST /Wait HTTP/1.1\r\n", b"Content-Length: 60000\r\n"
+        for text in (b"P", line + headers, line + headers + b"\r\n{"):
+            with self.subTest(text):
+                is_cut_off = self.start_slow_sender(text)
+                self.assertEqual(200, self.post("VolumeDriver.Get")[0])
+                self.assertTrue(is_cut_off.wait(TIMEOUT))
+
+    def test_callers_that_send_have_no_worker(self):
+        self.start(workers=1)
+        with socket.socket(socket.AF_UNIX) as silent:
+            silent.connect(f"{self.path}")
+            began = time.monotonic()
+            self.assertEqual(200, self.post("VolumeDriver.Get")[0])
+        self.assertLess(time.monotonic() - began, server.REQUEST_TIMEOUT)
+
+    def test_stop_ends_while_callers_wait_for_connections(self):
+        self.enterContext(mock.patch.object(server, "MAX_CONNECTIONS", 1))
+        self.enterContext(mock.patch.object(server, "GRACE", 0.1))
+        made = self.start()
+        with socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second:
+            for caller in (first, second):
+                caller.connect(f"{self.path}")
+            began = time.monotonic()
+            made.stop()
+        self.assertLess(time.monotonic() - began, server.REQUEST_TIMEOUT)
 
     def test_callers_beyond_limit_wait(self):
         self.start(workers=1)

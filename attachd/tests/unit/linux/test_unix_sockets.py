@@ -39,6 +39,18 @@ class UnixSocketsTest(unittest.TestCase):
                 peer = unix_sockets.get_peer(connection)
         self.assertEqual((os.getpid(), os.geteuid()), peer)
 
+    def test_request_is_read_until_time_limit_of_all_parts(self):
+        caller, connection = socket.socketpair()
+        with caller, connection, unix_sockets.open_request(connection, 0.3) as request:
+            caller.sendall(b"line\nmore")
+            self.assertEqual(b"line\n", request.readline())
+            with self.assertRaises(TimeoutError):
+                while True:
+                    caller.sendall(b"x")
+                    request.read(1)
+            with self.assertRaises(TimeoutError):
+                request.read(1000)
+
     def test_socket_is_for_its_owner_and_replaces_stale_one(self):
         self.listen().close()
         self.listen()
