@@ -11,7 +11,7 @@ from pathlib import Path
 import re
 import threading
 from time import monotonic
-from typing import Final
+from typing import Final, NamedTuple
 
 from oslo_log import log
 import oslo_messaging as messaging
@@ -31,7 +31,7 @@ from attachd.agent.trim_timer import TrimTimer
 from attachd.agent.worker_pool import DEFAULT_TIMEOUT, CallTimeout, TimeboxedCall, WorkerPool
 from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.rpc import agent_api, agent_manager_api, agent_transport
+from attachd.rpc import agent_api, agent_manager_api, agent_transport, desired_states
 from attachd.rpc.agent_manager_api import IN_LIBVIRT, DesiredState
 
 LOG = log.getLogger(__name__)
@@ -74,6 +74,28 @@ class Endpoint:
         """See agent_api.report()."""
         if isinstance(request_id, str) and _REQUEST_ID.fullmatch(request_id):
             self._report(request_id)
+
+
+class AcceptedReport(NamedTuple):
+    """The last whole report, and the answer to it."""
+
+    said: agent_manager_api.Report
+    desired: list[DesiredState]
+
+    def is_equal(self, said: agent_manager_api.Report) -> bool:
+        """Return whether another report says the same of the host."""
+        return {**said, "token": self.said["token"], "lease": self.said["lease"]} == self.said
+
+    def renew(self, said: agent_manager_api.Report) -> agent_manager_api.Renewal:
+        """Return what is sent instead of such a report."""
+        return {
+            "content_number": self.said["token"]["number"],
+            "desired": desired_states.digest(self.desired),
+            "boot_id": said["boot_id"],
+            "lease": said["lease"],
+            "machine_id": said["machine_id"],
+            "token": said["token"],
+        }
 
 
 class Agent:
@@ -119,6 +141,7 @@ class Agent:
         self._stopping = threading.Event()
         self._must_report = threading.Event()
         self._last_error: str | None = None
+        self._accepted: AcceptedReport | None = None
         self._must_confirm = False
         # Apart from other work: an agent without reports counts as down.
         self._thread = threading.Thread(target=self._run_reports, name="report", daemon=True)
@@ -229,9 +252,8 @@ class Agent:
         fenced: exception.HostFenced | None = None
         desired_states: list[DesiredState] = []
         sent_at = self._lease.now()
-        timeout = self._lease.get_timeout(agent_manager_api.TIMEOUT)
         try:
-            desired_states = agent_manager_api.report(self._credentials, said, timeout)
+            desired_states = self._send(said)
         except exception.EarlyRestart as error:
             self._tokens.record_early(error.details["report"])
             raise
@@ -255,6 +277,23 @@ class Agent:
         self._workers.submit(pending)
         if fenced is not None:
             raise fenced
+
+    def _send(self, said: agent_manager_api.Report) -> list[DesiredState]:
+        """Send a report, a short one if nothing is new, and return the desired states.
+
+        :raises: as agent_manager_api.report()
+        """
+        timeout = self._lease.get_timeout(agent_manager_api.TIMEOUT)
+        former = self._accepted
+        if former is not None and former.is_equal(said):
+            renewal = former.renew(said)
+            if agent_manager_api.renew(self._credentials, renewal, timeout):
+                return former.desired
+            said = {**said, "token": self._tokens.take()}
+        self._accepted = None
+        desired = agent_manager_api.report(self._credentials, said, timeout)
+        self._accepted = AcceptedReport(said, desired)
+        return desired
 
     def _list_pending(self, desired_states: list[DesiredState]) -> list[str]:
         """Return the attachments that do not seem to be in their desired state."""

@@ -30,9 +30,6 @@ LOG = log.getLogger(__name__)
 ZONES_SPEC: Final = "RESKEY:availability_zones"
 """The extra spec that lists the zones of a type's volumes, separated by commas."""
 
-BINARY: Final = "attachd-manager"
-"""The services that have a backend; others report too."""
-
 _UP: Final = "up"
 _SCOPE: Final = "capabilities:"
 _TRUE: Final = "<is> True"
@@ -185,7 +182,7 @@ def check_not_frozen(host: str | None) -> None:
     :raises BackendFrozen: without its name, which not all callers may read
     """
     backend = (host or "").partition("#")[0]
-    if backend and services.is_frozen(BINARY, backend):
+    if backend and services.is_frozen(services.BINARY, backend):
         raise exception.BackendFrozen
 
 
@@ -194,7 +191,7 @@ def check_reporting(backend: str) -> None:
 
     :raises Unavailable: none does
     """
-    reports = services.page({"binary": BINARY, "host": backend})
+    reports = services.page({"binary": services.BINARY, "host": backend})
     if not any(report["alive"] for report in reports):
         raise exception.Unavailable(
             reason="No manager of the volume's backend reports. Start it, then repeat the request."
@@ -203,7 +200,7 @@ def check_reporting(backend: str) -> None:
 
 def list_candidates() -> list[Candidate]:
     """Return all pools with their last reports, less later promises; costs 2 statements."""
-    rows = services.page({"binary": BINARY})
+    rows = services.page({"binary": services.BINARY})
     promised = volume_queries.allocated_since({row["host"]: row["seen_at"] for row in rows})
     return [
         Candidate(

@@ -493,6 +493,9 @@ agents = sa.Table(
     sa.Column("report_process", sa.String(64)),
     sa.Column("report_start", sa.BigInteger),
     sa.Column("report_number", sa.BigInteger),
+    # the number of the one, of the same process, that had what is stored; NULL: the next one has
+    # to have everything
+    sa.Column("content_number", sa.BigInteger),
     # how often the journal was lost while the machine ran on
     sa.Column("journal_losses", sa.Integer),
     # when the machine reported last before it was started again, by the database's clock

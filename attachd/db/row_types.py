@@ -265,6 +265,7 @@ class MachineRow(TypedDict):
     """What is stored of the machine whose reports are accepted as those of a host's agent.
 
     :ivar key_digest: left out where rows leave the module of the table
+    :ivar any_host_fenced: whether a host is fenced, not whether it is this one
     """
 
     host: str
@@ -281,6 +282,9 @@ class MachineRow(TypedDict):
     conflict: dict[str, Any] | None
     refused_boots: list[str] | None
     initiators: list[str] | None
+    content_number: int | None
+    libvirt_secrets: bool | None
+    any_host_fenced: NotRequired[bool]
 
 
 class AgentRow(MachineRow):

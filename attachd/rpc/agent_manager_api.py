@@ -6,7 +6,7 @@ the connections of that host, and reports what it has connected.
 
 Version history of the contract:
 
-* 1.0: report, desired_state, connected, failed, disconnected, detach_refused
+* 1.0: report, renew, desired_state, connected, failed, disconnected, detach_refused
 """
 
 from collections.abc import Iterator
@@ -186,6 +186,25 @@ class Report(HostReport):
     max_attachments: int | None
 
 
+class Renewal(TypedDict):
+    """What an agent that stops writers reports when nothing is new.
+
+    :ivar content_number: the number of its last report; the host is still as that one says
+    :ivar desired: of the answer to that report, by desired_states.digest()
+    :ivar boot_id: as of HostReport
+    :ivar lease: as of Report
+    :ivar machine_id: as of Report
+    :ivar token: as of Report
+    """
+
+    content_number: int
+    desired: str
+    boot_id: str
+    lease: int | None
+    machine_id: str | None
+    token: ReportToken
+
+
 class DesiredState(TypedDict):
     """The desired state of one attachment.
 
@@ -247,6 +266,17 @@ def report(
     """
     desired: list[DesiredState] = _call(credentials, "report", timeout, report=_shorten(said))
     return desired
+
+
+def renew(credentials: AgentCredentials, said: Renewal, timeout: float = TIMEOUT) -> bool:
+    """Report that nothing is new, and renew the lease of the host for the same time.
+
+    :param timeout: seconds to wait for the answer
+    :returns: False: something is, so that the report was not accepted; :func:`report` is necessary
+    :raises: as :func:`report`
+    """
+    accepted: bool = _call(credentials, "renew", timeout, renewal=said)
+    return accepted
 
 
 def _shorten(said: Report) -> Report:

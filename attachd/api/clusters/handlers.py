@@ -16,6 +16,7 @@ from attachd.api.clusters import policy
 from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.services import binaries
 from attachd.api.validation import BOOLEAN, NAME, OPTIONAL_TEXT, Schema
+from attachd.db.cluster import services
 from attachd.db.row_types import ServiceRow
 from attachd.db.volumes import volume_store
 
@@ -152,7 +153,7 @@ def cleanup(body: Body) -> Body:
 def _matches(row: ServiceRow, body: Body) -> bool:
     """Return whether a body means a service; without ``is_up``, it means those that are down."""
     requested_up = validation.parse_bool("is_up", body.get("is_up", False))
-    binary = binaries.to_internal(body.get("binary") or scheduler.BINARY)
+    binary = binaries.to_internal(body.get("binary") or services.BINARY)
     disabled = body.get("disabled")
     return (
         not body.get("cluster_name")

@@ -6,7 +6,7 @@ import datetime
 from typing import Any, Literal, NoReturn, TypedDict
 
 from attachd import exception
-from attachd.api import scheduler, validation
+from attachd.api import validation
 from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.hosts import policy
 from attachd.api.services import binaries
@@ -111,5 +111,5 @@ def update(host: str) -> NoReturn:
 
 
 def _check_known(host: str) -> None:
-    if not services.page({"binary": scheduler.BINARY, "host": host}):
+    if not services.page({"binary": services.BINARY, "host": host}):
         raise exception.NotFound(f"Host {host} could not be found.")

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, TypedDict
 
 from attachd import exception
 from attachd.api import microversions as mv
-from attachd.api import policy_rules, scheduler, validation
+from attachd.api import policy_rules, validation
 from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.info import policy
 from attachd.api.quotas import view as quota_view
@@ -149,7 +149,7 @@ def extension(alias: str) -> Body:
 def availability_zones() -> Body:
     """List the zones of all backends; a zone is available if any of its backends is."""
     zones: dict[str, bool] = {}
-    for row in services.page({"binary": scheduler.BINARY}):
+    for row in services.page({"binary": services.BINARY}):
         zone = row["availability_zone"]
         zones[zone] = zones.get(zone, False) or not row["disabled"]
     return {

@@ -8,7 +8,6 @@ Requests may also use attachd's names.
 from types import MappingProxyType
 from typing import Final
 
-from attachd.api import scheduler
 from attachd.db.cluster import services
 from attachd.db.row_types import ServiceRow
 
@@ -19,7 +18,7 @@ UNSUPPORTED: Final = ("cinder-scheduler", "cinder-backup")
 
 API_BINARY: Final = "attachd-api"
 
-_INTERNAL: Final = MappingProxyType({MANAGER: scheduler.BINARY, API: API_BINARY})
+_INTERNAL: Final = MappingProxyType({MANAGER: services.BINARY, API: API_BINARY})
 _WIRE: Final = MappingProxyType({internal: wire for wire, internal in _INTERNAL.items()})
 
 ALL: Final = (*_INTERNAL, *_INTERNAL.values(), *UNSUPPORTED)
@@ -38,7 +37,7 @@ def to_wire(binary: str) -> str:
 
 def of_host(host: str | None) -> list[ServiceRow]:
     """Return the services of managers at a host, or of one backend; without a host, all."""
-    return [row for row in services.page({"binary": scheduler.BINARY}) if is_at(row, host)]
+    return [row for row in services.page({"binary": services.BINARY}) if is_at(row, host)]
 
 
 def is_at(row: ServiceRow, host: str | None) -> bool:

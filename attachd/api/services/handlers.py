@@ -121,7 +121,7 @@ def freeze(ctx: RequestContext, body: Body, version: mv.Version) -> None:
     """Freeze a backend: create, delete and extend fail, attach and detach continue."""
     ctx.authorize(policy.FREEZE)
     backend = _named_backend(body, version)
-    services.freeze(scheduler.BINARY, backend)
+    services.freeze(services.BINARY, backend)
 
 
 @endpoint("PUT", "/os-services/thaw", policy=policy.UPDATE, body=BACKEND)
@@ -129,7 +129,7 @@ def thaw(ctx: RequestContext, body: Body, version: mv.Version) -> None:
     """Thaw a frozen backend."""
     ctx.authorize(policy.THAW)
     backend = _named_backend(body, version)
-    services.thaw(scheduler.BINARY, backend)
+    services.thaw(services.BINARY, backend)
 
 
 @endpoint(
@@ -162,7 +162,7 @@ def _named_backend(body: Body, version: mv.Version) -> str:
         problem = "One and only one of cluster and host must be set."
     if bool(host) == bool(cluster):
         raise exception.BadRequest(reason=f"Invalid input received: {problem}")
-    if not host or not services.page({"binary": scheduler.BINARY, "host": host}):
+    if not host or not services.page({"binary": services.BINARY, "host": host}):
         named = f"host={host}" if host else f"cluster={cluster}"
         raise exception.BadRequest(reason=f"Invalid input received: No service found with {named}")
     return str(host)
@@ -174,7 +174,7 @@ def _named_backend(body: Body, version: mv.Version) -> str:
 def show_capabilities(host: str) -> dict[str, Any]:
     """Show the capabilities of the backend ``host@backend``, by its last report."""
     backend = host.partition("#")[0]
-    rows = services.page({"binary": scheduler.BINARY, "host": backend})
+    rows = services.page({"binary": services.BINARY, "host": backend})
     if not rows:
         raise exception.NotFound(f"Can't find service: {host}")
     return view.capabilities(rows[0])
@@ -195,7 +195,7 @@ def get_pools(ctx: RequestContext, query: Query, version: mv.Version) -> Body:
     detailed = validation.parse_bool("detail", query.get("detail", "false"))
     rows = [
         pool
-        for row in services.page({"binary": scheduler.BINARY})
+        for row in services.page({"binary": services.BINARY})
         if _offers(row)
         for pool in scheduler.split_by_pool(row)
     ]

@@ -8,6 +8,7 @@ from attachd.api import microversions as mv
 from attachd.api import scheduler
 from attachd.api.services import binaries
 from attachd.conf import CONF
+from attachd.db.cluster import services
 from attachd.db.row_types import ServiceRow
 
 
@@ -90,7 +91,7 @@ def service(row: ServiceRow, version: mv.Version) -> dict[str, Any]:
     }
     if version >= mv.CLUSTER_SUPPORT:
         shown["cluster"] = None
-    if row["binary"] == scheduler.BINARY:
+    if row["binary"] == services.BINARY:
         shown |= {
             "replication_status": "not-capable",
             "active_backend_id": None,

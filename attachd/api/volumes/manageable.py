@@ -305,7 +305,7 @@ def _check_service(
     :param missing: the error for a backend that never reported
     :raises Unavailable: none does, or the backend is disabled
     """
-    found = services.page({"binary": scheduler.BINARY, "host": _backend(host)})
+    found = services.page({"binary": services.BINARY, "host": _backend(host)})
     if kind == "cluster" or not found:
         text = f"{kind.capitalize()} '{host}' not found."
         raise missing(text) if missing is exception.NotFound else missing(reason=text)

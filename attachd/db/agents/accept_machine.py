@@ -48,7 +48,12 @@ def accept(host: str, boot_id: str | None, devices_gone: bool) -> str | None:  #
             _check_unused(connection, host, dropped)
         refused = [*(row["refused_boots"] or ()), *(item for item in dropped if item)]
         kept = [item for item in dict.fromkeys(refused) if item != chosen["boot_id"]]
-        values = {**chosen, "conflict": None, "refused_boots": kept[-_MAX_REFUSED:] or None}
+        values = {
+            **chosen,
+            "content_number": None,
+            "conflict": None,
+            "refused_boots": kept[-_MAX_REFUSED:] or None,
+        }
         if devices_gone:
             values["former_boot_at"] = None
             devices = sa.update(_ATTACHMENTS).where(_ATTACHMENTS.c.agent == host)

@@ -17,8 +17,10 @@ from attachd import exception, host_identity
 from attachd.conf import CONF
 from attachd.db import host_fences, host_identities, models
 from attachd.db.agents import host_leases, machines
+from attachd.db.agents.host_leases import RuleRow
 from attachd.db.attachments import statements
 from attachd.db.engine import session
+from attachd.db.engine.compiled import CompiledSelect
 from attachd.db.engine.retry import retried
 from attachd.db.row_types import AgentRow, AttachmentRow, MachineRow
 from attachd.host_identity import HostIdentity
@@ -168,7 +170,8 @@ def record_report(
         try:
             stored["initiators"] = _claim_initiators(host, stored["connector"], read)
         except exception.Conflict as error:
-            stored |= {"connector": None, "error": str(error)}
+            # The next report claims them again.
+            stored |= {"connector": None, "error": str(error), "content_number": None}
     stored["error"] = models.truncate_error(stored.get("error"))
     with session.writer() as connection:
         return host_leases.renew(connection, host, stored, host_lease, reported_lease, read)
@@ -247,6 +250,58 @@ def list_assigned(host: str, attachment_id: str | None = None) -> list[AssignedR
     return session.fetch_all(
         _select_assigned(_ATTACHMENTS.c.agent == host, attachment_id), AssignedRow
     )
+
+
+class DesiredRow(RuleRow):
+    """What a report of a host needs of one of its attachments, and of its volume."""
+
+    id: str
+    volume_id: str
+    state: str
+    mode: str | None
+    generation: int
+    secret_generation: int | None
+    volume_size_gib: int
+    volume_shared_targets: bool | None
+
+
+_OF_DESIRED_VOLUME: Final = ("size_gib", "shared_targets", "host")
+_WITH_ACCESS: Final = _ATTACHMENTS.c.state.in_(
+    [sa.literal_column(f"'{state.value}'") for state in sorted(WITH_ACCESS)]
+)
+
+
+def _select_desired(agent: sa.Column[Any]) -> CompiledSelect[DesiredRow]:
+    names = ("id", "volume_id", "state", "mode", "generation", "secret_generation")
+    statement = (
+        sa.select(
+            *(_ATTACHMENTS.c[name] for name in names),
+            *(_VOLUMES.c[name].label(f"volume_{name}") for name in _OF_DESIRED_VOLUME),
+            statements.TYPE_SPECS,
+        )
+        .join(_VOLUMES, _VOLUMES.c.id == _ATTACHMENTS.c.volume_id)
+        .where(agent == sa.bindparam("match_host"), _WITH_ACCESS)
+        .order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id)
+    )
+    return CompiledSelect(statement, DesiredRow)
+
+
+_DESIRED: Final = _select_desired(_ATTACHMENTS.c.agent)
+_DESIRED_SECRETS: Final = _select_desired(_ATTACHMENTS.c.secret_agent)
+
+
+@retried
+def list_desired(host: str) -> list[DesiredRow]:
+    """Return the attachments as of :func:`list_assigned`, without what no report needs."""
+    with session.reader() as connection:
+        return _DESIRED.fetch_all(connection, {"match_host": host})
+
+
+@retried
+def list_desired_secrets(host: str) -> list[DesiredRow]:
+    """Return the attachments as of :func:`list_secrets`, without what no report needs."""
+    with session.reader() as connection:
+        return _DESIRED_SECRETS.fetch_all(connection, {"match_host": host})
 
 
 @retried

@@ -8,6 +8,7 @@ several managers one succeeds.
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 import datetime
+import functools
 from typing import Any, Final, NamedTuple, TypedDict
 
 from oslo_db import exception as db_exception
@@ -20,6 +21,7 @@ from attachd.db.agents import machines
 from attachd.db.attachments import statements
 from attachd.db.cluster import services
 from attachd.db.engine import clock_skew, session
+from attachd.db.engine.compiled import CompiledStatement
 from attachd.db.engine.retry import retried
 from attachd.db.row_types import MachineRow
 from attachd.host_identity import HostIdentity
@@ -123,8 +125,8 @@ def rules_of(rows: Iterable[RuleRow]) -> list[Rule]:
         )
         for row in rows
     ]  # fmt: skip
-    needed = any(len(specs) < len(lost_agents.KEYS) for _backend, specs in pairs)
-    reports = {row["host"]: row["report"] for row in services.page({})} if needed else {}
+    backends = {backend for backend, specs in pairs if len(specs) < len(lost_agents.KEYS)}
+    reports = {backend: services.get_report(backend) for backend in backends}
     rules = (_rule(specs, reports.get(backend)) for backend, specs in pairs)
     return list(dict.fromkeys(rules))
 
@@ -132,6 +134,43 @@ def rules_of(rows: Iterable[RuleRow]) -> list[Rule]:
 def _rule(specs: lost_agents.Specs, report: Mapping[str, Any] | None) -> Rule:
     backend = {key: report[key] for key in lost_agents.KEYS if key in report} if report else {}
     return lost_agents.parse(specs, backend)
+
+
+@retried
+def renew_unchanged(row: MachineRow, accepted: Mapping[str, Any], length: int | None) -> bool:
+    """Store that a host has reported, with nothing new, and renew its lease.
+
+    :param row: the row that the report was judged by, as of machines.read()
+    :param accepted: as of machines.accept(), of the process whose report was stored before
+    :param length: in seconds, as the agent has it and as the answer gives it
+    :returns: False: another report was stored since, or the host counts as lost
+    """
+    values = {
+        **accepted,
+        "match_host": row["host"],
+        **{f"match_{name}": row[name] for name in machines.ORDER},
+        "lease": length,
+        "seen_at": models.now(),
+        "updated_at": models.now(),
+    }
+    with session.writer() as connection:
+        kind = connection.dialect.name
+        if kind == "sqlite":
+            values["heartbeat_at"] = models.now()
+        return _renewal(kind).execute(connection, values) == 1
+
+
+@functools.cache
+def _renewal(kind: str) -> CompiledStatement:
+    """Return the statement of :func:`renew_unchanged`."""
+    changed = sa.update(_AGENTS).where(
+        _AGENTS.c.host == sa.bindparam("match_host"),
+        *(_AGENTS.c[name] == sa.bindparam(f"match_{name}") for name in machines.ORDER),
+        _AGENTS.c.lost_at.is_(None),
+    )
+    if kind != "sqlite":  # It has no clock but that of this machine.
+        changed = changed.values(heartbeat_at=clock_skew.NOW[kind])
+    return CompiledStatement(changed)
 
 
 @retried

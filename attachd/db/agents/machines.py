@@ -28,25 +28,37 @@ from attachd import exception
 from attachd.conf import CONF
 from attachd.db import models
 from attachd.db.engine import session
+from attachd.db.engine.compiled import CompiledSelect
 from attachd.db.engine.retry import retried
 from attachd.db.row_types import MachineRow
 
 LOG = log.getLogger(__name__)
 
 _AGENTS = models.agents
-_ORDER: Final = ("report_process", "report_start", "report_number", "report_token")
+ORDER: Final = ("report_process", "report_start", "report_number", "report_token")
+"""The columns that no two reports of a host have in common."""
 _COLUMNS: Final = (
     "host",
     "key_digest",
     "boot_id",
     "machine_id",
-    *_ORDER,
+    *ORDER,
     "journal_losses",
     "former_boot_at",
     "heartbeat_at",
     "conflict",
     "refused_boots",
     "initiators",
+    "content_number",
+    "libvirt_secrets",
+)
+_FENCED: Final = models.host_fences.c.fenced_at.is_not(None)
+_READ: Final = CompiledSelect(
+    sa.select(
+        *(_AGENTS.c[name] for name in _COLUMNS),
+        sa.exists().where(_FENCED).label("any_host_fenced"),
+    ).where(_AGENTS.c.host == sa.bindparam("match_host")),
+    MachineRow,
 )
 
 
@@ -263,8 +275,8 @@ def read(host: str, digest: str) -> MachineRow:
     :raises AgentNotFound: the host is not registered
     :raises Forbidden: the host has another key
     """
-    columns = (_AGENTS.c[name] for name in _COLUMNS)
-    row = session.fetch_one(sa.select(*columns).where(_AGENTS.c.host == host), MachineRow)
+    with session.reader() as connection:
+        row = _READ.fetch_one(connection, {"match_host": host})
     if row is None:
         raise exception.AgentNotFound(host=host)
     if not hmac.compare_digest(row["key_digest"], digest):
@@ -277,8 +289,21 @@ def read(host: str, digest: str) -> MachineRow:
 
 def is_unchanged(row: MachineRow) -> sa.ColumnElement[bool]:
     """Return whether no report of the host was stored since a row was read."""
-    same = (_AGENTS.c[name].is_not_distinct_from(row[name]) for name in _ORDER)
+    same = (_AGENTS.c[name].is_not_distinct_from(row[name]) for name in ORDER)
     return sa.and_(_AGENTS.c.host == row["host"], *same)
+
+
+def is_current(row: MachineRow, claim: Claim, content_number: int) -> bool:
+    """Return whether what is stored of a host is what an earlier report of a process had.
+
+    :param row: of the host, as of :func:`read`
+    :param content_number: of that report
+    """
+    return (
+        row["report_process"] == claim.process
+        and row["content_number"] == content_number
+        and row["conflict"] is None
+    )
 
 
 def accept(row: MachineRow, claim: Claim) -> AcceptedReport:

@@ -27,7 +27,10 @@ def begin(seconds: float) -> int:
     """
     until = models.now() + datetime.timedelta(seconds=seconds)
     unknown = dict.fromkeys(
-        ("report_token", "report_process", "report_start", "report_number", "conflict")
+        (
+            *("report_token", "report_process", "report_start", "report_number"),
+            *("content_number", "conflict"),
+        )
     )
     return session.write(sa.update(_AGENTS).values(**unknown, believed_until=until))
 

@@ -3,7 +3,7 @@
 
 from collections.abc import Mapping
 import datetime
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, Final, NamedTuple, TypedDict
 
 from oslo_db import exception as db_exception
 from oslo_utils.versionutils import convert_version_to_tuple as number
@@ -13,10 +13,14 @@ from attachd import exception
 from attachd.conf import CONF
 from attachd.db import models
 from attachd.db.engine import session
+from attachd.db.engine.compiled import CompiledSelect
 from attachd.db.engine.retry import retried
 from attachd.db.row_types import ServiceRow
 
 _SERVICES = models.services
+
+BINARY: Final = "attachd-manager"
+"""The name of the service of each backend."""
 
 
 class Versions(NamedTuple):
@@ -139,6 +143,26 @@ def page(filters: Filters) -> list[ServiceRow]:
     )
     rows = session.fetch_all(statement, ServiceRow)
     return [{**row, "alive": row["seen_at"] >= alive_since()} for row in rows]
+
+
+@retried
+def get_report(backend: str) -> dict[str, Any] | None:
+    """Return the last report of a backend; None: it has not reported.
+
+    :param backend: ``host@backend``
+    """
+    with session.reader() as connection:
+        row = _GET_REPORT.fetch_one(connection, {"match_host": backend})
+    return row and row["report"]
+
+
+_GET_REPORT: Final = CompiledSelect(
+    sa.select(_SERVICES.c.report).where(
+        _SERVICES.c.binary == sa.literal_column(f"'{BINARY}'"),
+        _SERVICES.c.host == sa.bindparam("match_host"),
+    ),
+    ServiceRow,
+)
 
 
 def list_capability(name: str) -> dict[str, Any]:

@@ -32,14 +32,14 @@ def list_desired(host: str) -> tuple[list[DesiredState], int | None]:
     :returns: the desired states; and how many seconds the lease of the host lasts, None: it is
         not fenced when its agent is lost
     """
-    rows = agent_store.list_assigned(host)
+    rows = agent_store.list_desired(host)
     host_lease = lost_agents.get_timeout(host_leases.rules_of(rows), lost_agents.Action.FENCE)
     return [_desired_state(row, {}, secrets_withheld=True) for row in rows], host_lease
 
 
 def list_secrets(host: str) -> list[DesiredState]:
     """Return the secrets of libvirt that the agent of a host has to define, without keys."""
-    return [_desired_secret(row, {}) for row in agent_store.list_secrets(host)]
+    return [_desired_secret(row, {}) for row in agent_store.list_desired_secrets(host)]
 
 
 def get_desired(host: str, attachment_id: str) -> DesiredState | None:
@@ -75,7 +75,7 @@ def _find_secret(host: str, attachment_id: str) -> DesiredState | None:
     return None
 
 
-def _desired_secret(row: agent_store.AssignedRow, connection: dict[str, Any]) -> DesiredState:
+def _desired_secret(row: agent_store.DesiredRow, connection: dict[str, Any]) -> DesiredState:
     desired = _desired_state(row, connection, secrets_withheld=not connection)
     is_defined = row["secret_generation"] == row["generation"]
     return {**desired, "target_state": IN_LIBVIRT, "complete": is_defined}
@@ -97,7 +97,7 @@ def _check_nowhere_else(row: agent_store.AssignedRow, host: str) -> None:
 
 
 def _desired_state(
-    row: agent_store.AssignedRow, connection: dict[str, Any], *, secrets_withheld: bool
+    row: agent_store.DesiredRow, connection: dict[str, Any], *, secrets_withheld: bool
 ) -> DesiredState:
     disconnect = row["state"] == AttachmentState.WITHDRAWING
     backend = (row["volume_host"] or "").partition("#")[0]

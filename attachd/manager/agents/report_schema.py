@@ -20,6 +20,7 @@ from attachd.rpc.agent_manager_api import (
     MAX_OBSERVED,
     MAX_PATHS,
     ObservedDevice,
+    Renewal,
     Report,
     ReportToken,
 )
@@ -96,7 +97,7 @@ _OBSERVED: Final = {
     "additionalProperties": False,
 }
 _TOKEN_ID: Final = {"type": "string", "minLength": 16, "maxLength": 64}
-_TOKEN: Final = {
+_TOKEN: Final[Mapping[str, Any]] = {
     "type": "object",
     "properties": {
         "process": _TOKEN_ID,
@@ -111,7 +112,7 @@ _TOKEN: Final = {
     "required": sorted(ReportToken.__required_keys__),
     "additionalProperties": False,
 }
-_REPORT: Final = {
+_REPORT: Final[Mapping[str, Any]] = {
     "type": "object",
     "properties": {
         "connector": _CONNECTOR,
@@ -129,6 +130,19 @@ _REPORT: Final = {
         "max_attachments": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_ATTACHMENTS},
     },
     "required": sorted(Report.__required_keys__),
+    "additionalProperties": False,
+}
+_RENEWAL: Final = {
+    "type": "object",
+    "properties": {
+        **{
+            name: _REPORT["properties"][name]
+            for name in ("boot_id", "lease", "machine_id", "token")
+        },
+        "content_number": _TOKEN["properties"]["number"],
+        "desired": {"type": "string", "pattern": r"\A[0-9a-f]{64}\Z"},
+    },
+    "required": sorted(Renewal.__required_keys__),
     "additionalProperties": False,
 }
 _VALUES: Final = {
@@ -168,6 +182,14 @@ def check_report(report: Mapping[str, Any]) -> None:
     size = len(json.dumps(report["connector"], separators=(",", ":")))
     if size > host_identity.MAX_CONNECTOR_SIZE:
         raise exception.TooLarge(what="The connector", limit=host_identity.MAX_CONNECTOR_SIZE)
+
+
+def check_renewal(renewal: Mapping[str, Any]) -> None:
+    """Check a report that nothing is new; raise InvalidInput.
+
+    :param renewal: as agent_manager_api.Renewal
+    """
+    _check("renewal", renewal, _RENEWAL, secret=True)
 
 
 def check_values(**values: object) -> None:

@@ -19,12 +19,18 @@ from attachd import exception, notifications
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import host_fences
-from attachd.db.agents import agent_store, agent_transitions, machines, observed_devices
+from attachd.db.agents import (
+    agent_store,
+    agent_transitions,
+    host_leases,
+    machines,
+    observed_devices,
+)
 from attachd.db.host_fences import Lift
 from attachd.db.row_types import MachineRow
 from attachd.manager.agents import desired_state, report_schema
 from attachd.periodics import PeriodicThread
-from attachd.rpc import agent_manager_api, agent_transport
+from attachd.rpc import agent_manager_api, agent_transport, desired_states
 from attachd.rpc.host_queues import HostQueues
 from attachd.rpc.transport import expected_errors
 
@@ -170,6 +176,19 @@ class AgentEndpoint:
 
     @expected_errors
     @_noting_outages
+    def renew(
+        self, _context: RequestContext, host: str, key: str, renewal: agent_manager_api.Renewal
+    ) -> bool:
+        """See agent_manager_api.renew()."""
+        report_schema.check_credentials(host, key)
+        machine = agent_store.check_key(host, key)
+        report_schema.check_renewal(renewal)
+        with contextlib.suppress(machines.Changed):
+            return _renew(machine, renewal)
+        return False
+
+    @expected_errors
+    @_noting_outages
     def desired_state(
         self,
         _context: RequestContext,
@@ -274,12 +293,11 @@ def _store_report(
     """
     host, claim = machine["host"], machines.get_claim(report)
     accepted = machines.accept(machine, claim)
-    desired, host_lease = desired_state.list_desired(host)
-    if report["libvirt_secrets"]:
-        desired += desired_state.list_secrets(host)
+    desired, host_lease = _list_desired(machine, with_secrets=report["libvirt_secrets"])
     stops_writers = report["stops_writers"]
     host_lease = host_lease if stops_writers else None
     stored = {name: value for name, value in report.items() if name not in _NOT_STORED} | accepted
+    stored["content_number"] = claim.number if stops_writers else None
     assigned = {item["attachment_id"] for item in desired}
     reported = None if report["lease"] == host_lease else report["lease"] or 0
     if agent_store.record_report(
@@ -295,6 +313,34 @@ def _store_report(
         for item in desired:
             item["lease"] = host_lease
     return desired
+
+
+def _renew(machine: MachineRow, renewal: agent_manager_api.Renewal) -> bool:
+    """Renew the lease of a host that has nothing new to report, and for which nothing is new.
+
+    :param machine: as of machines.read()
+    :returns: False: that is not so, and nothing was stored
+    """
+    host, claim = machine["host"], machines.get_claim(renewal)
+    accepted = machines.accept(machine, claim)
+    if not machines.is_current(machine, claim, renewal["content_number"]):
+        return False
+    if machine["any_host_fenced"] and host_fences.find_fence(host) is not None:
+        return False
+    desired, host_lease = _list_desired(machine, with_secrets=bool(machine["libvirt_secrets"]))
+    if host_lease != renewal["lease"] or desired_states.digest(desired) != renewal["desired"]:
+        return False
+    return host_leases.renew_unchanged(machine, accepted, host_lease)
+
+
+def _list_desired(
+    machine: MachineRow, *, with_secrets: bool
+) -> tuple[list[agent_manager_api.DesiredState], int | None]:
+    """Return the answer to a report, and how many seconds the lease of the host lasts."""
+    desired, host_lease = desired_state.list_desired(machine["host"])
+    if with_secrets:
+        desired += desired_state.list_secrets(machine["host"])
+    return desired, host_lease
 
 
 def _check_or_register(host: str, key: str, report: agent_manager_api.Report) -> MachineRow:

@@ -21,8 +21,6 @@ from attachd.rpc import manager_api
 
 LOG = log.getLogger(__name__)
 
-BINARY = "attachd-manager"
-
 
 class BackendHeartbeat(PeriodicTask):
     """The work for a backend every ``report_interval`` seconds.
@@ -51,7 +49,7 @@ class BackendHeartbeat(PeriodicTask):
             self._was_ready = True
         report = self._get_report()
         services.report(
-            binary=BINARY,
+            binary=services.BINARY,
             host=self._backend.host,
             availability_zone=CONF.storage_availability_zone,
             up=report is not None,

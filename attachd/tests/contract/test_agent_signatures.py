@@ -22,6 +22,11 @@ from attachd.tests.fixtures import fake_agent
 CONTEXT = RequestContext(overwrite=False)
 CREDENTIALS = agent_manager_api.AgentCredentials("compute-1", "k" * 43, "p" * 32)
 REPORT = fake_agent.make_report("compute-1")
+RENEWAL: Any = {
+    **{name: REPORT[name] for name in ("boot_id", "lease", "machine_id", "token")},
+    "content_number": 1,
+    "desired": "0" * 64,
+}
 _HISTORY = re.compile(r"^\* (\d+\.\d+): (.+)$", re.MULTILINE)
 
 
@@ -124,6 +129,7 @@ class AgentManagerContractTest(_Contract, unittest.TestCase):
     MODULE: ClassVar = agent_manager_api
     ENDPOINT: ClassVar = AgentEndpoint
     VALUES: ClassVar = (
+        agent_manager_api.Renewal,
         agent_manager_api.DeviceReport,
         agent_manager_api.PathReport,
         agent_manager_api.ObservedDevice,
@@ -134,10 +140,11 @@ class AgentManagerContractTest(_Contract, unittest.TestCase):
         agent_manager_api.DesiredState,
     )
     FINGERPRINTS: ClassVar = {
-        "1.0": "983e637ef6cf082f78ba973f61d4ec31",
+        "1.0": "1998bde6fdf8604caeeeccb216ac055c",
     }
     SENDING: ClassVar = {
         "report": ("call", (CREDENTIALS, REPORT)),
+        "renew": ("call", (CREDENTIALS, RENEWAL)),
         "desired_state": ("call", (CREDENTIALS, "a")),
         "connected": ("call", (CREDENTIALS, "a", 2, "/dev/sdb")),
         "failed": ("call", (CREDENTIALS, "a", 2, "no session")),

@@ -77,6 +77,7 @@ def _create_agents() -> None:
         sa.Column("report_process", sa.String(64)),
         sa.Column("report_start", sa.BigInteger()),
         sa.Column("report_number", sa.BigInteger()),
+        sa.Column("content_number", sa.BigInteger()),
         sa.Column("journal_losses", sa.Integer()),
         sa.Column("former_boot_at", MOMENT),
         sa.Column("conflict", LONG_TEXT),

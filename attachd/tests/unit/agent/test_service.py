@@ -99,6 +99,37 @@ class AgentTest(fake_host.FakeHostCase):
         async_requests.withdraw(attachment_id, self.volume_id)
         wait_until(lambda: self.state(attachment_id) == "disconnecting")
 
+    def test_report_with_nothing_new_is_a_renewal(self):
+        attachment_id = self.add()
+        self.agent.report()
+        wait_until(lambda: self.state(attachment_id) == "attached")
+        report, renew = agent_manager_api.report, agent_manager_api.renew
+        with (
+            mock.patch.object(agent_manager_api, "report", side_effect=report) as reported,
+            mock.patch.object(agent_manager_api, "renew", side_effect=renew) as renewed,
+        ):
+            for _ in range(4):
+                self.agent.report()
+            self.assertLessEqual(reported.call_count, 2)
+            self.assertGreaterEqual(renewed.call_count, 2)
+            before = reported.call_count
+            async_requests.withdraw(attachment_id, self.volume_id)
+            self.agent.report()
+            self.assertEqual(before + 1, reported.call_count)
+        wait_until(lambda: self.state(attachment_id) == "disconnecting")
+
+    def test_renewal_without_answer_is_followed_by_another(self):
+        self.agent.report()
+        away = exception.Unavailable(reason="no answer")
+        with (
+            mock.patch.object(agent_manager_api, "renew", side_effect=away),
+            self.assertRaises(exception.Unavailable),
+        ):
+            self.agent.report()
+        with mock.patch.object(agent_manager_api, "report") as reported:
+            self.agent.report()
+        reported.assert_not_called()
+
     def test_reports_continue_during_long_work(self):
         gate, entered = threading.Event(), threading.Event()
         self.addCleanup(gate.set)

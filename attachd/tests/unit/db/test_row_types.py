@@ -40,7 +40,7 @@ WITHOUT_ROW_TYPE = {
     models.volume_type_access,
 }
 
-ADDED_BY_QUERIES = {"alive"}
+ADDED_BY_QUERIES = {"alive", "any_host_fenced"}
 
 
 def _alternatives(hint):

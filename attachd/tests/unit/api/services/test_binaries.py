@@ -3,19 +3,19 @@
 
 import unittest
 
-from attachd.api import scheduler
 from attachd.api.services import binaries
+from attachd.db.cluster import services
 from attachd.tests.fixtures import api_context
 
 
 class NamesTest(unittest.TestCase):
     def test_program_has_cinder_name_on_wire(self):
-        self.assertEqual("cinder-volume", binaries.to_wire(scheduler.BINARY))
+        self.assertEqual("cinder-volume", binaries.to_wire(services.BINARY))
         self.assertEqual("attachd-agent", binaries.to_wire("attachd-agent"))
 
     def test_requests_accept_both_names(self):
         for name in (binaries.MANAGER, api_context.BINARY):
-            self.assertEqual(scheduler.BINARY, binaries.to_internal(name))
+            self.assertEqual(services.BINARY, binaries.to_internal(name))
         self.assertEqual("nonsense", binaries.to_internal("nonsense"))
 
     def test_all_names_are_known(self):

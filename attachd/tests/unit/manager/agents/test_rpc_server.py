@@ -11,12 +11,13 @@ from oslo_messaging.rpc.dispatcher import ExpectedException
 
 from attachd import exception
 from attachd.context import RequestContext
-from attachd.db.agents import agent_store
-from attachd.manager.agents import report_schema
+from attachd.db import host_fences, models
+from attachd.db.agents import agent_store, machines
+from attachd.manager.agents import desired_state, report_schema
 from attachd.manager.agents.rpc_server import POOL_SIZE, AgentEndpoint, AgentRpcServer
-from attachd.rpc import agent_manager_api, agent_transport, manager_api
+from attachd.rpc import agent_manager_api, agent_transport, desired_states, manager_api
 from attachd.rpc.host_queues import HostQueues
-from attachd.tests.fixtures import databases, db_rows, fake_agent
+from attachd.tests.fixtures import databases, db_rows, fake_agent, large_database
 from attachd.tests.fixtures.conf_fixture import override
 from attachd.tests.wait import TIMEOUT
 
@@ -121,7 +122,7 @@ class _Case(databases.DatabaseCase):
 
     def ask(self, method, host=HOST, key=KEY, **arguments):
         """Call as RPC does; raise what the caller would receive."""
-        if method != "report":
+        if method not in {"report", "renew"}:
             arguments = {"process": fake_agent.PROCESS, **arguments}
         try:
             return getattr(self.endpoint, method)(CONTEXT, host, key, **arguments)
@@ -131,6 +132,126 @@ class _Case(databases.DatabaseCase):
     def say(self, method, attachment_id, generation=2, **proof):
         arguments = {**METHODS[method][1], **proof}
         return self.ask(method, attachment_id=attachment_id, generation=generation, **arguments)
+
+
+class RenewTest(_Case):
+    """Reports that nothing is new."""
+
+    def setUp(self):
+        super().setUp()
+        agent_store.create(HOST, KEY)
+        self.attachment_id = self.add("attached")
+        self.number = 0
+        self.report()
+
+    def token(self):
+        self.number += 1
+        return {**fake_agent.TOKEN, "number": self.number}
+
+    def report(self, **values):
+        """Send a whole report, and keep what an agent keeps of it."""
+        said = {**SAID, "stops_writers": True, "token": self.token(), **values}
+        self.desired = self.ask("report", report=said)
+        self.content_number = self.number
+
+    def renew(self, **values):
+        said = {
+            "content_number": self.content_number,
+            "desired": desired_states.digest(self.desired),
+            "boot_id": SAID["boot_id"],
+            "lease": None,
+            "machine_id": None,
+            "token": self.token(),
+            **values,
+        }
+        return self.ask("renew", renewal=said)
+
+    def test_renewal_with_nothing_new_stores_its_time_and_number(self):
+        before = agent_store.get(HOST)
+        self.assertIs(True, self.renew())
+        after = agent_store.get(HOST)
+        self.assertGreater(after["heartbeat_at"], before["heartbeat_at"])
+        self.assertGreater(after["seen_at"], before["seen_at"])
+        self.assertEqual(self.number, after["report_number"])
+        kept = ("connector", "devices", "content_number", "initiators", "lease")
+        self.assertEqual([before[name] for name in kept], [after[name] for name in kept])
+        self.assertIs(True, self.renew())
+
+    def test_renewal_takes_three_reads_and_one_write(self):
+        with large_database.record_statements() as found:
+            self.renew()
+        words = [statement.split()[0] for statement, _parameters in found]
+        self.assertEqual(["SELECT", "SELECT", "SELECT", "UPDATE"], words)
+
+    def test_renewal_with_new_attachment_or_state_is_refused(self):
+        self.add("connected")
+        before = agent_store.get(HOST)
+        self.assertIs(False, self.renew())
+        self.assertEqual(before["heartbeat_at"], agent_store.get(HOST)["heartbeat_at"])
+        self.report()
+        self.assertIs(True, self.renew())
+        db_rows.change_attachment(self.attachment_id, state="withdrawing")
+        self.assertIs(False, self.renew())
+
+    def test_renewal_of_other_report_or_process_is_refused(self):
+        self.assertIs(False, self.renew(content_number=self.content_number + 1))
+        other = {**self.token(), "process": "o" * 32, "start": 2}
+        self.assertIs(False, self.renew(token=other))
+
+    def test_renewal_with_other_lease_is_refused(self):
+        self.assertIs(False, self.renew(lease=30))
+
+    def test_renewal_of_fenced_host_is_refused(self):
+        host_fences.fence(HOST, "dead", None)
+        self.assertIs(False, self.renew())
+        host_fences.lift(HOST)
+        self.assertIs(True, self.renew())
+        host_fences.fence(f"{HOST}.example.org", "dead", None)
+        self.assertIs(False, self.renew())
+
+    def test_renewal_while_other_hosts_are_fenced_is_accepted(self):
+        host_fences.fence(OTHER, "dead", None)
+        self.assertIs(True, self.renew())
+
+    def test_renewal_of_lost_host_is_refused(self):
+        db_rows.change_agent(HOST, lost_at=models.now(), lost_action="mark")
+        self.assertIs(False, self.renew())
+
+    def test_renewal_while_another_machine_reports_is_refused(self):
+        other = {"boot_id": "b", "since": "now", **fake_agent.TOKEN}
+        db_rows.change_agent(HOST, conflict=other)
+        self.assertIs(False, self.renew())
+
+    def test_older_renewal_is_refused_as_old(self):
+        self.renew()
+        old = {**fake_agent.TOKEN, "number": self.number - 1}
+        with self.assertRaises(exception.OldReport):
+            self.renew(token=old)
+
+    def test_renewal_that_another_report_overtakes_is_refused(self):
+        with mock.patch.object(machines, "accept", side_effect=machines.Changed):
+            self.assertIs(False, self.renew())
+        real = desired_state.list_desired
+
+        def overtaken(host):
+            db_rows.change_agent(HOST, report_number=self.number + 7)
+            return real(host)
+
+        with mock.patch.object(desired_state, "list_desired", overtaken):
+            self.assertIs(False, self.renew())
+
+    def test_renewal_with_wrong_key_or_form_is_refused(self):
+        with self.assertRaises(exception.InvalidInput):
+            self.renew(desired="x")
+        with self.assertRaises(exception.Forbidden):
+            self.ask("renew", key=OTHER_KEY, renewal={})
+
+    def test_report_without_accepted_initiators_is_to_be_repeated(self):
+        fake_agent.report_agent(OTHER, connector=fake_agent.make_report(OTHER)["connector"])
+        theirs = {**fake_agent.make_report(OTHER)["connector"], "host": HOST}
+        self.report(connector=theirs)
+        self.assertIsNone(agent_store.get(HOST)["connector"])
+        self.assertIs(False, self.renew())
 
 
 class ReportTest(_Case):

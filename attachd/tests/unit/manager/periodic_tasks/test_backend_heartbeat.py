@@ -9,7 +9,7 @@ from attachd.db.cluster import services
 from attachd.db.volumes import volume_queries
 from attachd.drivers.base import BackendStats, PoolStats
 from attachd.lost_agents import Action, Rule
-from attachd.manager.periodic_tasks.backend_heartbeat import BINARY, BackendHeartbeat
+from attachd.manager.periodic_tasks.backend_heartbeat import BackendHeartbeat
 from attachd.tests.fixtures import backends, db_rows
 from attachd.tests.wait import TIMEOUT
 
@@ -22,7 +22,7 @@ class BackendHeartbeatTest(backends.BackendCase):
         self.heartbeat = BackendHeartbeat(self.backend)
 
     def _reported(self):
-        (row,) = services.page(services.Filters(binary=BINARY))
+        (row,) = services.page(services.Filters(binary=services.BINARY))
         return row
 
     def test_run_once_reports_ready_backend_up_with_stats(self):
