@@ -175,12 +175,12 @@ def _common_kinds(one: HostIdentity, other: HostIdentity) -> set[str]:
 
 def is_equal_name(one: str, other: str) -> bool:
     """Return whether two names differ in nothing but the case and a dot at the end."""
-    return _normal(one) == _normal(other)
+    return normal_name(one) == normal_name(other)
 
 
 def is_same_name(one: str, other: str) -> bool:
     """Return whether two names are equal, or one is the short form of the other."""
-    first, second = _normal(one), _normal(other)
+    first, second = normal_name(one), normal_name(other)
     if first == second:
         return True
     is_short = ("." in first) != ("." in second)
@@ -189,7 +189,7 @@ def is_same_name(one: str, other: str) -> bool:
 
 def host_key(name: str) -> str:
     """Return what all spellings of a name have in common: an address, or the first label."""
-    text = _normal(name)
+    text = normal_name(name)
     try:
         return str(ipaddress.ip_address(text))
     except ValueError:
@@ -197,5 +197,6 @@ def host_key(name: str) -> str:
     return key if len(key) <= _MAX_KEY else hashlib.sha256(key.encode()).hexdigest()
 
 
-def _normal(name: str) -> str:
+def normal_name(name: str) -> str:
+    """Return what the names have in common that :func:`is_equal_name` takes for equal."""
     return name.strip().lower().rstrip(".")

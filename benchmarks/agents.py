@@ -367,7 +367,9 @@ def _insert(arguments: argparse.Namespace) -> list[Agent]:
         models.attachments: [],
     }
     for host in hosts:
-        tables[models.agents].append({"host": host, "key_digest": agent_store.digest(KEY)})
+        tables[models.agents].append(
+            {"host": host, "normal_name": host, "key_digest": agent_store.digest(KEY)}
+        )
         devices = []
         for number in range(arguments.attachments):
             volume, attachment = _rows_of_attachment(host)

@@ -393,6 +393,7 @@ attachments = sa.Table(
     sa.Index(None, "connection_key"),
     sa.Index(None, "expires_at"),
     sa.Index(None, "agent"),
+    sa.Index(None, "secret_agent"),
     sa.Index(None, "move_from"),
     sa.Index(None, "host_key"),
     sa.Index(None, "initiator_key"),
@@ -463,6 +464,8 @@ agents = sa.Table(
     "agents",
     METADATA,
     sa.Column("host", sa.String(255), primary_key=True),
+    # what all spellings of the name have in common that differ in case only
+    sa.Column("normal_name", sa.String(255), nullable=False),
     # of the agent's key: a reader of the table cannot use it
     sa.Column("key_digest", sa.String(64), nullable=False),
     # the agent's last report; NULL: it has not reported yet
@@ -512,6 +515,8 @@ agents = sa.Table(
     sa.Column("observed", Json),
     # how many attachments its host can take; NULL: any number
     sa.Column("max_attachments", sa.Integer),
+    sa.UniqueConstraint("normal_name"),
+    sa.Index(None, "believed_until"),
     **MARIADB_OPTIONS,
 )
 

@@ -293,6 +293,7 @@ class AgentRow(MachineRow):
     :ivar alive: whether it reported within ``[agent]down_time``; lists have it
     """
 
+    normal_name: str
     connector: dict[str, Any] | None
     devices: list[dict[str, Any]] | None
     connector_type: str | None

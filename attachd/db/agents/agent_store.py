@@ -47,18 +47,21 @@ def create(host: str, key: str) -> bool:
 
     :raises Conflict: it is registered under another spelling of its name
     """
-    for known in list_hosts():
-        if known != host and host_identity.is_equal_name(known, host):
-            raise exception.Conflict(reason=f"Host {host} is registered as {known}.")
     latest = session.fetch_one(sa.select(sa.func.max(_AGENTS.c.believed_until).label("until")))
     values = {
         "host": host,
+        "normal_name": host_identity.normal_name(host),
         "key_digest": digest(key),
         "believed_until": latest and latest["until"],
     }
     try:
         session.write(sa.insert(_AGENTS).values(values))
     except db_exception.DBDuplicateEntry:
+        same = _AGENTS.c.normal_name == values["normal_name"]
+        known = session.fetch_one(sa.select(_AGENTS.c.host).where(same), AgentRow)
+        if known is not None and known["host"] != host:
+            reason = f"Host {host} is registered as {known['host']}."
+            raise exception.Conflict(reason=reason) from None
         return False
     return True
 

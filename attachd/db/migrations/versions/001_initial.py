@@ -56,6 +56,7 @@ def _create_agents() -> None:
     op.create_table(
         "agents",
         sa.Column("host", sa.String(255), nullable=False),
+        sa.Column("normal_name", sa.String(255), nullable=False),
         sa.Column("key_digest", sa.String(64), nullable=False),
         sa.Column("connector", LONG_TEXT),
         sa.Column("devices", LONG_TEXT),
@@ -87,8 +88,10 @@ def _create_agents() -> None:
         sa.Column("observed", LONG_TEXT),
         sa.Column("max_attachments", sa.Integer()),
         sa.PrimaryKeyConstraint("host", name="pk_agents"),
+        sa.UniqueConstraint("normal_name", name="uq_agents_normal_name"),
         **MARIADB_OPTIONS,
     )
+    op.create_index("ix_agents_believed_until", "agents", ["believed_until"])
 
 
 def _create_compute_events() -> None:
@@ -548,6 +551,7 @@ def _create_attachments() -> None:
     op.create_index("ix_attachments_created_at_id", "attachments", ["created_at", "id"])
     op.create_index("ix_attachments_expires_at", "attachments", ["expires_at"])
     op.create_index("ix_attachments_agent", "attachments", ["agent"])
+    op.create_index("ix_attachments_secret_agent", "attachments", ["secret_agent"])
     op.create_index("ix_attachments_move_from", "attachments", ["move_from"])
     op.create_index("ix_attachments_host_key", "attachments", ["host_key"])
     op.create_index("ix_attachments_initiator_key", "attachments", ["initiator_key"])
