@@ -48,6 +48,13 @@ OPTIONS = [
         help="The largest page of a list, in items.",
     ),
     cfg.IntOpt(
+        "max_examined_rows",
+        default=100_000,
+        min=1,
+        help="How many rows a list may sort by another key than created_at, search for a part of "
+        "a value, count or skip: what would need more is refused, and asks for a filter.",
+    ),
+    cfg.IntOpt(
         "max_request_body_size",
         default=112 * 1024,
         min=1024,

@@ -67,6 +67,7 @@ def page(filters: Filters, page: paging.Page) -> list[AttachmentRow]:
     """Return one page of attachments, without secrets.
 
     :raises MarkerNotFound: there is no such item
+    :raises BadRequest: it would examine too many rows
     """
     return _page(sa.select(*PUBLIC_COLUMNS), filters, page)
 
@@ -75,7 +76,7 @@ def page(filters: Filters, page: paging.Page) -> list[AttachmentRow]:
 def page_with_secrets(filters: Filters, page: paging.Page) -> list[AttachmentRow]:
     """Return one page of attachments, with connector and connection_info.
 
-    :raises MarkerNotFound: there is no such item
+    :raises: as :func:`page`
     """
     return _page(sa.select(_ATTACHMENTS), filters, page)
 
@@ -125,9 +126,10 @@ def count_attached(volume_ids: Sequence[str]) -> dict[str, int]:
 
 @retried
 def count(filters: Filters) -> int:
-    """Return the number of attachments on all pages."""
+    """Return the number of attachments on all pages; raises BadRequest if they are too many."""
     statement = sa.select(sa.func.count()).select_from(_ATTACHMENTS).where(*_conditions(filters))
     with session.reader() as connection:
+        paging.check_examined(connection, _ATTACHMENTS, _bounding(filters))
         return int(connection.execute(statement).scalar_one())
 
 
@@ -135,6 +137,9 @@ def _page(statement: sa.Select[Any], filters: Filters, page: paging.Page) -> lis
     statement = statement.where(*_conditions(filters))
     visible = paging.equal(_ATTACHMENTS, filters, ("project_id",))
     with session.reader() as connection:
+        paging.check_examined(
+            connection, _ATTACHMENTS, _bounding(filters), page, is_search="like" in filters
+        )
         return paging.fetch_page(
             connection,
             statement,
@@ -144,6 +149,11 @@ def _page(statement: sa.Select[Any], filters: Filters, page: paging.Page) -> lis
             AttachmentRow,
             paging.order_index(_ATTACHMENTS, filters, page, _SELECTIVE),
         )
+
+
+def _bounding(filters: Filters) -> list[paging.Condition]:
+    """Return the conditions that have an index."""
+    return paging.equal(_ATTACHMENTS, filters, _EQUAL)
 
 
 def _conditions(filters: Filters) -> list[paging.Condition]:

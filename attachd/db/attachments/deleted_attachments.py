@@ -91,6 +91,7 @@ def page(filters: Filters, page: paging.Page) -> list[DeletedAttachment]:
     """
     visible = paging.equal(_EVENTS, filters, ("project_id",))
     with session.reader() as connection:
+        paging.check_examined(connection, _EVENTS, [], page)
         if page.marker is not None:
             page = dataclasses.replace(page, marker=_event_id(connection, page.marker, visible))
         statement = _DELETED.where(*_conditions(filters))
@@ -102,10 +103,12 @@ def page(filters: Filters, page: paging.Page) -> list[DeletedAttachment]:
 
 @retried
 def count(filters: Filters) -> int:
-    """Return the number of deleted attachments on all pages."""
+    """Return the number of deleted attachments on all pages; raises BadRequest if too many."""
     statement = sa.select(sa.func.count()).select_from(_EVENTS)
     statement = statement.where(_EVENTS.c.type == events.DELETED, *_conditions(filters))
+    bounding = [_EVENTS.c.type == events.DELETED, *paging.equal(_EVENTS, filters, _COLUMNS)]
     with session.reader() as connection:
+        paging.check_examined(connection, _EVENTS, bounding)
         return int(connection.execute(statement).scalar_one())
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 import sqlalchemy as sa
 
 from attachd import exception
+from attachd.conf import CONF
 
 Direction = Literal["asc", "desc"]
 RowT = TypeVar("RowT")
@@ -94,6 +95,47 @@ def fetch_page(
     return items
 
 
+def check_examined(
+    connection: sa.Connection,
+    table: sa.Table,
+    bounding: Sequence[Condition],
+    page: Page | None = None,
+    *,
+    is_search: bool = False,
+) -> None:
+    """Check that a list, or a count, examines no more rows than may be.
+
+    Only entries of an index are read, and one more than that number at most; none for a page in
+    the order of creation.
+
+    :param bounding: those of the conditions that have an index
+    :param page: None: all are counted
+    :param is_search: whether another condition is a part of a text
+    :raises BadRequest: it would examine more
+    """
+    most: int = CONF.api.max_examined_rows
+    if page is not None:
+        if page.offset > most:
+            raise exception.BadRequest(
+                reason=f"The offset is more than {most}: use the marker, the last id of the page "
+                "before."
+            )
+        if is_in_order_of_creation(page) and not is_search:
+            return
+    few = sa.select(table.c.id).where(*bounding).limit(most + 1)
+    counted = sa.select(sa.func.count()).select_from(few.subquery())
+    if int(connection.execute(counted).scalar_one()) > most:
+        raise exception.BadRequest(
+            reason=f"More than {most} items would be sorted, searched or counted: add a filter by "
+            "a whole value, such as a name or a host, or list all by created_at and marker."
+        )
+
+
+def is_in_order_of_creation(page: Page) -> bool:
+    """Return whether the items of a page are next to each other in an index."""
+    return [column for column, _direction in page.sort] == ["created_at"]
+
+
 def order_index(
     table: sa.Table, filters: Mapping[str, Any], page: Page, selective: Collection[str]
 ) -> str | None:
@@ -104,9 +146,7 @@ def order_index(
 
     :param selective: filters that find their few rows by an index of their own
     """
-    if [column for column, _direction in page.sort] != [
-        "created_at"
-    ] or filters.keys() & selective:
+    if not is_in_order_of_creation(page) or filters.keys() & selective:
         return None
     columns = (
         ("project_id", "created_at", "id") if "project_id" in filters else ("created_at", "id")

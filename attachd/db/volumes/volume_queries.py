@@ -87,11 +87,15 @@ def page(filters: Filters, page: paging.Page) -> list[ListedVolumeRow]:
     """Return one page of volumes.
 
     :raises MarkerNotFound: there is no such item
+    :raises BadRequest: it would examine too many rows
     """
     visible = paging.equal(_VOLUMES, filters, ("project_id",))
     statement = WITH_TYPE.where(*_conditions(filters))
     index = paging.order_index(_VOLUMES, filters, page, _SELECTIVE)
     with session.reader() as connection:
+        paging.check_examined(
+            connection, _VOLUMES, _bounding(filters), page, is_search="like" in filters
+        )
         rows = paging.fetch_page(
             connection, statement, _VOLUMES, visible, page, VolumeWithMetadataRow, index
         )
@@ -108,9 +112,10 @@ def page(filters: Filters, page: paging.Page) -> list[ListedVolumeRow]:
 
 @retried
 def count(filters: Filters) -> int:
-    """Return the number of volumes on all pages."""
+    """Return the number of volumes on all pages; raises BadRequest if they are too many."""
     statement = sa.select(sa.func.count()).select_from(_VOLUMES).where(*_conditions(filters))
     with session.reader() as connection:
+        paging.check_examined(connection, _VOLUMES, _bounding(filters))
         return int(connection.execute(statement).scalar_one())
 
 
@@ -234,6 +239,11 @@ def _pairs(
         for kind, volume_id, key, value in connection.execute(sa.union_all(*selects)):
             pairs[volume_id][kind][key] = value
     return pairs
+
+
+def _bounding(filters: Filters) -> list[paging.Condition]:
+    """Return the conditions on columns of the table that have an index."""
+    return paging.equal(_VOLUMES, filters, {"project_id", *_SELECTIVE} & set(_EQUAL))
 
 
 def _conditions(filters: Filters) -> list[paging.Condition]:

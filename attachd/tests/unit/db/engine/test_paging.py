@@ -9,6 +9,7 @@ from attachd import exception
 from attachd.db import models
 from attachd.db.engine import paging, session
 from attachd.tests.fixtures import databases, db_rows
+from attachd.tests.fixtures.conf_fixture import override
 
 V = models.volumes
 START = datetime.datetime(2026, 1, 1)  # noqa: DTZ001 - the tables' times have no zone
@@ -31,6 +32,31 @@ class PagesTest(databases.DatabaseCase):
             statement = sa.select(V.c.id).where(*visible)
             found = paging.fetch_page(connection, statement, V, visible, paging.Page(**page), dict)
         return [row["id"] for row in found]
+
+    def test_list_that_examines_too_many_rows_is_refused(self):
+        override(self, "max_examined_rows", 11, group="api")
+        sorted_page = paging.Page(2, sort=(("name", "asc"),))
+
+        def check(page=None, bounding=(), **values):
+            with session.reader() as connection:
+                paging.check_examined(connection, V, bounding, page, **values)
+
+        check(paging.Page(2, offset=11))
+        for refused in (
+            {},
+            {"page": sorted_page},
+            {"page": paging.Page(2), "is_search": True},
+            {"page": paging.Page(2, offset=12)},
+        ):
+            with (
+                self.subTest(refused),
+                self.assertRaisesRegex(exception.BadRequest, "ore than 11"),
+            ):
+                check(**refused)
+        few = [V.c.name == "n1"]
+        check(bounding=few)
+        check(sorted_page, few)
+        check(paging.Page(2), few, is_search=True)
 
     def test_page_is_newest_first_then_by_id(self):
         self.assertEqual([f"{n:02}" for n in range(11, -1, -1)], self._page(limit=100))
