@@ -72,8 +72,11 @@ class NamedVolumes:
             differs; FAILED_PRECONDITION: several have the name
         """
         new = NewVolume(name, Options.from_request(given), self._default_gib)
-        if self.find(name) is None and (existing := self._find_existing(name)) is not None:
-            return self._adopt(existing, new)
+        if self.find(name) is None:
+            existing = self._find_existing(name)
+            # Another host may have created or adopted it since.
+            if existing is not None and existing.metadata.get(NAME_KEY) != name:
+                return self._adopt(existing, new)
         return self._creator.create(new)
 
     def _find_existing(self, name: str) -> StoredVolume | None:
@@ -87,9 +90,8 @@ class NamedVolumes:
 
     def _adopt(self, volume: StoredVolume, new: NewVolume) -> StoredVolume:
         """Let Docker have a volume that was created otherwise."""
-        former = volume.metadata.get(NAME_KEY)
-        if former is not None and former != new.name:
-            difference = f"Docker has it as {former}"
+        if NAME_KEY in volume.metadata:
+            difference = f"Docker has it as {name_of(volume)}"
         elif CSI_KEY in volume.metadata:
             difference = f"attachd-csi has created it (metadata {CSI_KEY})"
         elif volume.status not in _ADOPTABLE:

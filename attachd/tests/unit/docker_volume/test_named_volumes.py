@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 import unittest
+from unittest import mock
 
 from attachd.docker_volume.named_volumes import NamedVolumes, is_adopted, name_of
 from attachd.platforms.calls import CallError
 from attachd.tests.unit.platforms.fake_storage import FakeStorage, make_attachment
+
+METADATA = {"docker.volume": "true", "docker.name": "data"}
 
 
 class NamedVolumesTest(unittest.TestCase):
@@ -65,6 +68,21 @@ class NamedVolumesTest(unittest.TestCase):
             code, text = self.failed(self.named.create, "data", given)
             self.assertEqual("ALREADY_EXISTS", code)
             self.assertIn(reason, text)
+
+    def test_volume_that_another_host_creates_at_the_same_time_is_waited_for(self):
+        self.storage.statuses = ["creating", "available"]
+        find, created = self.named.find, []
+
+        def find_and_lose_race(name):
+            found = find(name)
+            if not created:
+                created.append(self.storage.add(name=name, status="creating", metadata=METADATA))
+            return found
+
+        with mock.patch.object(self.named, "find", find_and_lose_race):
+            volume = self.named.create("data", {})
+        self.assertEqual((created[0].id, "available"), (volume.id, volume.status))
+        self.assertFalse(is_adopted(volume))
 
     def test_volume_of_csi_is_not_adopted(self):
         other = self.storage.add(name="data", metadata={"csi.id": "digest"})
