@@ -28,7 +28,7 @@ from attachd.tests.fixtures.csi_nodes import CsiNode, mounts_below
 from attachd.tests.functional.csi_platform import Claim, Node, Platform
 from attachd.tests.selection import full_only
 
-LIVES = int(os.environ.get("ATTACHD_TEST_LIVES", "24"))
+LIVES = int(os.environ.get("ATTACHD_TEST_LIVES", "12"))
 MOST_WITH_KILLS = 100
 AT_ONCE = 4
 FILE_SYSTEMS = ("ext4", "xfs", "")
@@ -210,4 +210,4 @@ class FilePlatformTest(_PlatformTests, PlatformCase):
 class RbdPlatformTest(_PlatformTests, PlatformCase):
     kind = RbdDeployment
     grows_attached = False
-    lives = LIVES // 4
+    lives = LIVES // 3
