@@ -9,7 +9,7 @@ from attachd import exception
 from attachd.api import endpoint, validation
 from attachd.api import microversions as mv
 from attachd.conf import CONF
-from attachd.db.engine.paging import Direction, Page
+from attachd.db.engine.paging import Direction, NamePage, Page
 
 PARAMETERS = frozenset({"limit", "marker", "offset", "sort", "sort_key", "sort_dir"})
 ALL_PROJECTS = "all_tenants"
@@ -40,6 +40,16 @@ PAGE_PARAMETERS: Final[Mapping[str, validation.Schema]] = MappingProxyType(
 )
 """The documentation of the parameters of a page."""
 
+NAME_PAGE_PARAMETERS: Final[Mapping[str, validation.Schema]] = MappingProxyType(
+    {
+        "limit": PAGE_PARAMETERS["limit"],
+        "marker": {"type": "string", "description": "The last name of the previous page."},
+        "offset": PAGE_PARAMETERS["offset"],
+        WITH_COUNT: validation.query_flag("Return the number of items on all pages."),
+    }
+)
+"""The documentation of the parameters of a page of a list that is sorted by names."""
+
 ALL_PROJECTS_PARAMETER: Final[Mapping[str, validation.Schema]] = MappingProxyType(
     {
         ALL_PROJECTS: validation.query_flag(
@@ -69,6 +79,15 @@ def read(
         offset=_number(query, "offset", 0),
         sort=tuple(_sort(query, sort_keys, default_key)),
     )
+
+
+def read_by_name(query: Mapping[str, str]) -> NamePage:
+    """Parse the parameters of a page of a list that is sorted by names.
+
+    :raises BadRequest: naming the parameter that is wrong
+    """
+    page = read(query, {"created_at": "created_at"})
+    return NamePage(page.limit, page.marker, page.offset)
 
 
 def pop_with_count(parameters: dict[str, str], version: mv.Version) -> bool:
@@ -153,10 +172,14 @@ def next_link(
     made: endpoint.Links,
     path: str,
     query: Mapping[str, str],
-    requested: Page,
+    requested: Page | NamePage,
     page: Sequence[Mapping[str, object]],
+    key: str = "id",
 ) -> list[endpoint.Link]:
-    """Return the link to the next page; none if this page is not full."""
+    """Return the link to the next page; none if this page is not full.
+
+    :param key: by which the items are sorted and found
+    """
     if not page or len(page) < requested.limit:
         return []
-    return made.next(path, query, str(page[-1]["id"]))
+    return made.next(path, query, str(page[-1][key]))

@@ -23,7 +23,7 @@ import sqlalchemy as sa
 from attachd import exception, host_identity
 from attachd.db import models
 from attachd.db.attachments import statements
-from attachd.db.engine import session
+from attachd.db.engine import paging, session
 from attachd.db.engine.retry import retried
 from attachd.db.row_types import AttachmentRow, AttachmentWithVolumeRow, HostFenceRow
 from attachd.host_identity import HostIdentity
@@ -255,6 +255,21 @@ def list_closed() -> list[HostFenceRow]:
     """Return the rows of all hosts that are fenced or drained, by name."""
     statement = sa.select(_FENCES).where(IS_CLOSED).order_by(_FENCES.c.host)
     return session.fetch_all(statement, HostFenceRow)
+
+
+@retried
+def page_closed(page: paging.NamePage) -> list[HostFenceRow]:
+    """Return the rows of one page of :func:`list_closed`."""
+    statement = sa.select(_FENCES).where(IS_CLOSED)
+    return session.fetch_all(paging.select_by_name(statement, _FENCES.c.host, page), HostFenceRow)
+
+
+@retried
+def count_closed() -> int:
+    """Return the number of hosts that are fenced or drained."""
+    statement = sa.select(sa.func.count()).select_from(_FENCES).where(IS_CLOSED)
+    with session.reader() as connection:
+        return int(connection.execute(statement).scalar_one())
 
 
 @retried

@@ -31,6 +31,7 @@ from attachd.db.attachments import attachment_conditions, attachment_queries, ev
 from attachd.db.attachments.attachment_conditions import Condition
 from attachd.db.attachments.deleted_attachments import DeletedAttachment
 from attachd.db.row_types import AttachmentRow
+from attachd.db.volumes import volume_queries
 from attachd.objects import Attachment, flat_connection
 from attachd.rpc import manager_api
 from attachd.states import NOT_CONNECTED, AttachmentKind, AttachmentState
@@ -85,6 +86,7 @@ class ExtDetail(Detail):
     :ivar one_writer: whether its host only reads until then; null: it does not move, or is not
         connected
     :ivar created_at: when it was reserved
+    :ivar volume_name: the name of its volume, or null
     """
 
     project_id: str
@@ -100,6 +102,7 @@ class ExtDetail(Detail):
     move_from: NotRequired[Annotated[str | None, mv.ATTACHD_1_1]]
     one_writer: NotRequired[Annotated[bool | None, mv.ATTACHD_1_1]]
     created_at: NotRequired[Annotated[datetime.datetime | None, mv.ATTACHD_1_1]]
+    volume_name: NotRequired[Annotated[str | None, mv.ATTACHD_1_1]]
 
 
 _SINCE_1_1: Final = frozenset(
@@ -233,13 +236,23 @@ def _show(
 def _with_attachd_fields(
     ctx: RequestContext, rows: Sequence[AttachmentRow], details: Sequence[Detail]
 ) -> Sequence[Detail]:
-    if ctx.attachd_version is None:
-        return details
+    version = ctx.attachd_version
+    return details if version is None else _extend(ctx, version, rows, details)
+
+
+def _extend(
+    ctx: RequestContext,
+    version: tuple[int, int],
+    rows: Sequence[AttachmentRow],
+    details: Sequence[Detail],
+) -> Sequence[Detail]:
     sharing = sharing_ids(ctx, rows)
-    is_newest = ctx.attachd_version >= mv.ATTACHD_1_1
+    is_newest = version >= mv.ATTACHD_1_1
     conditions = _list_conditions(rows) if is_newest else {}
+    names = volume_queries.list_names(row["volume_id"] for row in rows) if is_newest else {}
     shown = [
         _ext_detail(row, full, sharing[row["id"]], conditions.get(row["id"]))
+        | {"volume_name": names.get(row["volume_id"])}
         for row, full in zip(rows, details, strict=True)
     ]
     return shown if is_newest else [_as_of_attachd_1_0(item) for item in shown]
@@ -284,6 +297,7 @@ def _ext_detail(
         "move_from": row["move_from"],
         "one_writer": _is_one_writer(row),
         "created_at": row["created_at"],
+        "volume_name": None,
     }
 
 
@@ -318,6 +332,7 @@ def deleted_detail(deleted: DeletedAttachment) -> ExtDetail:
         "move_from": None,
         "one_writer": None,
         "created_at": deleted.created_at,
+        "volume_name": None,
     }
 
 

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hosts that are fenced or drained, in attachd 1.1: list and show them, and begin and end both."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import contextlib
 import datetime
-from typing import Any, Final, TypedDict
+from typing import Any, Final, NotRequired, TypedDict
 
 from oslo_log import log
 
 from attachd import exception, host_identity, notifications
 from attachd.api import microversions as mv
-from attachd.api import polling, validation
+from attachd.api import paging, polling, validation
 from attachd.api.attachments import schema
-from attachd.api.endpoint import EndpointDoc, endpoint
+from attachd.api.endpoint import EndpointDoc, Link, Links, endpoint
 from attachd.api.fencing import fence_attachments, policy
 from attachd.closed_hosts import drains
 from attachd.closed_hosts.drains import AgentStates, Drain
@@ -75,6 +75,7 @@ _CLAIM_BODY: Final = validation.wrapped(
     ),
 )
 _NAME: Final = validation.Validator(schema.HOST)
+_LIST_EXTRAS: Final = {"hosts_links": NotRequired[list[Link]], "count": NotRequired[int]}
 
 
 class Claim(TypedDict):
@@ -135,16 +136,23 @@ class Fence(TypedDict):
     "/hosts",
     attachd_since=mv.ATTACHD_1_1,
     policy=policy.GET,
-    doc=EndpointDoc({"hosts": list[Host]}),
+    doc=EndpointDoc({"hosts": list[Host], **_LIST_EXTRAS}, paging.NAME_PAGE_PARAMETERS),
 )
-def index() -> Body:
-    """List the hosts that are fenced or drained, sorted by name."""
-    fences = {row["host"]: row for row in host_fences.list_closed()}
+def index(query: Mapping[str, str], version: mv.Version, links: Links) -> Body:
+    """List a page of the hosts that are fenced or drained, sorted by name."""
+    parameters = dict(query)
+    counted = paging.pop_with_count(parameters, version)
+    page = paging.read_by_name(parameters)
+    fences = {row["host"]: row for row in host_fences.page_closed(page)}
     known, rows = host_fences.get_identities(fences), host_fences.list_attachments_of([*fences])
-    states = {row["host"]: agent_store.state(row) for row in agent_store.list_all()}
-    return {
-        "hosts": [_view(known[host], fence, states, rows[host]) for host, fence in fences.items()]
-    }
+    states = agent_store.list_states(fences)
+    shown = [_view(known[host], fence, states, rows[host]) for host, fence in fences.items()]
+    answer: Body = {"hosts": shown}
+    if more := paging.next_link(links, "/hosts", query, page, shown, "host"):
+        answer["hosts_links"] = more
+    if counted:
+        answer["count"] = host_fences.count_closed()
+    return answer
 
 
 @endpoint(

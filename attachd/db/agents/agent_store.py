@@ -8,7 +8,7 @@ attachments can only be removed by force, until its host is registered again.
 from collections.abc import Collection, Mapping
 import datetime
 import hashlib
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypedDict
 
 from oslo_db import exception as db_exception
 import sqlalchemy as sa
@@ -19,7 +19,7 @@ from attachd.db import host_fences, host_identities, models
 from attachd.db.agents import host_leases, machines
 from attachd.db.agents.host_leases import RuleRow
 from attachd.db.attachments import statements
-from attachd.db.engine import session
+from attachd.db.engine import paging, session
 from attachd.db.engine.compiled import CompiledSelect
 from attachd.db.engine.retry import retried
 from attachd.db.row_types import AgentRow, AttachmentRow, MachineRow
@@ -30,6 +30,8 @@ _AGENTS = models.agents
 _ATTACHMENTS = models.attachments
 _VOLUMES = models.volumes
 
+STATES: Final = ("up", "down", "new", "conflict")
+"""What :func:`state` returns."""
 MAX_REPORTED: Final = 16
 """How many initiators and machine ids an agent may report, and its host keep by its reports."""
 
@@ -96,6 +98,67 @@ def list_all() -> list[AgentRow]:
     """Return all hosts, by name; rows as of :func:`get`."""
     rows = session.fetch_all(sa.select(_AGENTS).order_by(_AGENTS.c.host), AgentRow)
     return [to_row(row) for row in rows]
+
+
+class Filters(TypedDict, total=False):
+    """Filters of a list of hosts; an absent key filters nothing.
+
+    :ivar state: as of :func:`state`
+    :ivar name: a text that the name of the host contains, in any case of letters
+    :ivar in_trouble: whether the agent is down or in conflict, or reports an error
+    """
+
+    state: str
+    name: str
+    in_trouble: bool
+
+
+@retried
+def page(filters: Filters, page: paging.NamePage) -> list[AgentRow]:
+    """Return a page of hosts, by name; rows as of :func:`get`."""
+    statement = sa.select(_AGENTS).where(*_conditions(filters))
+    rows = session.fetch_all(paging.select_by_name(statement, _AGENTS.c.host, page), AgentRow)
+    return [to_row(row) for row in rows]
+
+
+@retried
+def count(filters: Filters) -> int:
+    """Return the number of hosts on all pages."""
+    statement = sa.select(sa.func.count()).select_from(_AGENTS).where(*_conditions(filters))
+    with session.reader() as connection:
+        return int(connection.execute(statement).scalar_one())
+
+
+def _conditions(filters: Filters) -> list[paging.Condition]:
+    conditions: list[paging.Condition] = []
+    if "name" in filters:
+        conditions.append(_AGENTS.c.host.icontains(filters["name"], autoescape=True))
+    oldest = models.now() - datetime.timedelta(seconds=CONF.agent.down_time)
+    single, reported = _AGENTS.c.conflict.is_(None), _AGENTS.c.seen_at.is_not(None)
+    by_state = {
+        "conflict": ~single,
+        "new": single & ~reported,
+        "up": single & (_AGENTS.c.seen_at >= oldest),
+        "down": single & (_AGENTS.c.seen_at < oldest),
+    }
+    if "state" in filters:
+        conditions.append(by_state[filters["state"]])
+    if filters.get("in_trouble"):
+        has_error = _AGENTS.c.error.is_not(None)
+        conditions.append(sa.or_(by_state["conflict"], by_state["down"], has_error))
+    return conditions
+
+
+@retried
+def list_states(hosts: Collection[str]) -> dict[str, str]:
+    """Return the states of those of some hosts that have an agent, by host."""
+    if not hosts:
+        return {}
+    columns = (_AGENTS.c.host, _AGENTS.c.conflict, _AGENTS.c.seen_at)
+    rows = session.fetch_all(sa.select(*columns).where(_AGENTS.c.host.in_(hosts)), AgentRow)
+    for row in rows:
+        row["alive"] = _is_alive(row["seen_at"])
+    return {row["host"]: state(row) for row in rows}
 
 
 @retried

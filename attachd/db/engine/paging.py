@@ -61,6 +61,28 @@ class Page:
     sort: tuple[tuple[str, Direction], ...] = (("created_at", "desc"),)
 
 
+class NamePage(NamedTuple):
+    """A part of a list that is sorted by names, which are unique.
+
+    :ivar limit: the maximum number of items
+    :ivar marker: the last name of the page before, which may have gone since
+    :ivar offset: how many items to skip
+    """
+
+    limit: int
+    marker: str | None = None
+    offset: int = 0
+
+
+def select_by_name(
+    statement: sa.Select[Any], name: sa.Column[str], page: NamePage
+) -> sa.Select[Any]:
+    """Return a statement for one page of what another one selects, sorted by name."""
+    if page.marker is not None:
+        statement = statement.where(name > page.marker)
+    return statement.order_by(name).limit(page.limit).offset(page.offset or None)
+
+
 def fetch_page(
     connection: sa.Connection,
     statement: sa.Select[Any],

@@ -5,7 +5,7 @@ A page of any size is two statements; with the attachments of its volumes
 (attachment_queries.list_of_volumes) it is three.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 import datetime
 from typing import Final, NamedTuple, TypedDict
 
@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from attachd.db import models
 from attachd.db.engine import paging, session
 from attachd.db.engine.retry import retried
-from attachd.db.row_types import ListedVolumeRow, VolumeWithMetadataRow
+from attachd.db.row_types import ListedVolumeRow, VolumeRow, VolumeWithMetadataRow
 from attachd.db.volumes.volume_store import WITH_TYPE
 from attachd.states import VolumeState
 
@@ -129,6 +129,13 @@ def usage(filters: Filters) -> Usage:
     with session.reader() as connection:
         row = connection.execute(statement).one()
     return Usage(int(row[0]), int(row[1]))
+
+
+@retried
+def list_names(volume_ids: Iterable[str]) -> dict[str, str | None]:
+    """Return the names of those of some volumes that exist, by their ids; None: without a name."""
+    statement = sa.select(_VOLUMES.c.id, _VOLUMES.c.name).where(_VOLUMES.c.id.in_({*volume_ids}))
+    return {row["id"]: row["name"] for row in session.fetch_all(statement, VolumeRow)}
 
 
 PAGE: Final = 1000
