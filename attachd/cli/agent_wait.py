@@ -1,64 +1,53 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Show which agent a deletion waits for, and when that reported last."""
+"""What a request to detach waits for: an agent, and when that reported last; or the storage."""
 
-from collections.abc import Iterator
 import contextlib
-import datetime
-import threading
 from typing import Final
 
 from openstack import exceptions
 
+from attachd.cli import formatting
 from attachd.cli.blockstorage import BlockStorage
-from attachd.cli.progress import Progress
 
-DELAY: Final = 3.0
-"""Seconds before the first line: most agents release a device sooner."""
-INTERVAL: Final = 2.0
-"""Seconds between two lines."""
-
-
-@contextlib.contextmanager
-def shown(storage: BlockStorage, attachment_id: str, progress: Progress) -> Iterator[None]:
-    """Show what the block waits for, from DELAY on; a failure to read that shows nothing."""
-    is_over = threading.Event()
-    thread = threading.Thread(
-        target=_show, args=(storage, attachment_id, progress, is_over), daemon=True
-    )
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join()
+ADVICE: Final = (
+    "If it does not end: Ctrl-C ends the command, and the service goes on. 'attachd agent-show "
+    "HOST' says what the agent does, 'attachd attachment-timeline ATTACHMENT' which step is the "
+    "last one; a host that is dead is fenced: 'attachd host-fence HOST'."
+)
+"""What to do if an agent does not answer."""
 
 
-def _show(
-    storage: BlockStorage, attachment_id: str, progress: Progress, is_over: threading.Event
-) -> None:
-    host, pause = None, DELAY
-    while not is_over.wait(pause):
-        with contextlib.suppress(exceptions.SDKException):
-            # Read once: the answer has secrets, and the agent of an attachment stays the same.
-            host = host or storage.show(attachment_id).get("agent")
-            if host is None:
-                return
-            progress(describe(storage, host))
-        pause = INTERVAL
+class Deletion:
+    """The deletion of an attachment, in words.
+
+    :param attachment_id: of the attachment
+    """
+
+    def __init__(self, storage: BlockStorage, attachment_id: str) -> None:
+        self._storage = storage
+        self._attachment_id = attachment_id
+        self._host: str | None = None
+        self._is_known = False
+
+    def __call__(self) -> str:
+        """Return what it waits for now; a failure to read that is left out."""
+        if not self._is_known:
+            with contextlib.suppress(exceptions.SDKException):
+                # Read once: the answer has secrets, and the agent of an attachment stays the same.
+                self._host = self._storage.show(self._attachment_id).get("agent")
+                self._is_known = True
+        if self._host is None:
+            return f"Waiting for the storage to end the access of attachment {self._attachment_id}"
+        return describe(self._storage, self._host)
 
 
 def describe(storage: BlockStorage, host: str) -> str:
-    """Return what a deletion waits for: the agent of a host, and how old its last report is."""
+    """Return what a request waits for: the agent of a host, and how old its last report is."""
     reported = ""
     with contextlib.suppress(exceptions.SDKException):  # Its user may not read agents.
         last = storage.agent(host)["last_seen"]
         if last is None:
             reported = ", which has never reported"
         else:
-            reported = f", whose last report is {_seconds_since(last)} s old"
+            reported = f", whose last report is {formatting.seconds_since(last)} s old"
     return f"Waiting for the agent of {host}{reported}"
-
-
-def _seconds_since(moment: str) -> int:
-    seen = datetime.datetime.fromisoformat(moment).replace(tzinfo=datetime.UTC)
-    return max(int((datetime.datetime.now(datetime.UTC) - seen).total_seconds()), 0)

@@ -3,18 +3,20 @@
 
 import argparse
 from collections.abc import Sequence
+import contextlib
 import datetime
+import functools
 from pathlib import Path
-import sys
 from typing import Any, ClassVar
 
 from attachd import durations, exception
 from attachd.agent.journal import Journal, Owner
-from attachd.cli import agent_wait, connection_formats, formatting, options
+from attachd.cli import agent_wait, connection_formats, descriptions, formatting, options
 from attachd.cli.blockstorage import BlockStorage
-from attachd.cli.commands import BatchCommand, Lister, ShowOne
+from attachd.cli.commands import BatchCommand, Describe, Lister, ShowOne
 from attachd.cli.options import Option, boolean, option
-from attachd.cli.progress import Progress
+from attachd.cli.table_layout import Layout
+from attachd.states import AttachmentState
 
 _ATTACHMENT = Option(("attachment",), {"metavar": "ATTACHMENT", "help": "ID of the attachment"})
 _CONNECTOR = (
@@ -79,10 +81,19 @@ _CREATE = (
         help="only show whether all this is possible now, and why not",
     ),
 )
+_TIMES = ("created_at", "attached_at", "detached_at")
+_RESERVING = frozenset({"volume", "instance_uuid", "--mode", "--expires-in", "--dry-run"})
+"""The arguments of a creation that a reservation has."""
+_STATUSES = sorted({state.wire for state in AttachmentState})
 _LIST = (
     option("--volume-id", metavar="ID", help="only those of a volume"),
     option("--instance-id", metavar="ID", help="only those of a server"),
-    option("--status", metavar="STATUS", help="only those of a status, such as attached"),
+    option(
+        "--status",
+        choices=_STATUSES,
+        metavar="STATUS",
+        help=f"only those of a status: {', '.join(_STATUSES)}",
+    ),
     option("--host", metavar="NAME", help="only those at a host (admin only)"),
     option("--agent", metavar="HOST", help="only those that the agent of a host sees to"),
     option(
@@ -114,30 +125,58 @@ _LIST = (
     option(
         "--long",
         action="store_true",
-        help="show also the mode, the time and the condition; of deleted ones the host",
+        help="show all columns: also the ids of volume and server, the mode, the times and the "
+        "project",
     ),
 )
-_COLUMNS = {
+_SHORT = {
     "ID": "id",
     "Volume ID": "volume_id",
     "Instance ID": "instance",
     "Status": "status",
 }
-_LONG = {"Mode": "attach_mode", "Attached At": "attached_at", "Condition": "condition"}
-_LONG_DELETED = {
-    "Mode": "attach_mode",
+"""The columns that a list without details has."""
+_COLUMNS = _SHORT | {
+    "Volume": "volume",
     "Host": "attached_host",
-    "Attached At": "attached_at",
-    "Detached At": "detached_at",
+    "Device": "device",
+    "Condition": "condition",
+    "Age": "age",
 }
+_LONG = {
+    "Mode": "attach_mode",
+    "Created At": "created_at",
+    "Attached At": "attached_at",
+    "Project ID": "project_id",
+}
+_LONG_DELETED = _LONG | {"Detached At": "detached_at"}
+
+
+_BY_AGENT = {
+    "attachment_id": "id",
+    "volume_id": "volume_id",
+    "host": "agent",
+    "device": "device",
+    "attach_mode": "attach_mode",
+    "status": "status",
+}
+"""What is shown of an attachment that an agent has made."""
+
+
+_ADVICE = (
+    "If it does not end: Ctrl-C ends the command, and the service goes on. 'attachd "
+    "attachment-timeline ATTACHMENT' says which step is the last one, 'attachd-manage service "
+    "list' how the storage is."
+)
 
 
 class CreateAttachment(ShowOne):
     """Reserve a volume and, with --connect True, let a host in.
 
     What is shown then is what the host needs to reach the volume, its secrets included. Nothing
-    is done on the host itself: "attachd local-attach" does both on this one. With --dry-run
-    nothing is done at all.
+    is done on the host itself: "attachd local-attach" does both on this one. With --on the agent
+    of the host attaches the volume there, and its device is shown. With --dry-run nothing is done
+    at all.
     """
 
     arguments = _CREATE
@@ -159,7 +198,20 @@ class CreateAttachment(ShowOne):
             requested["expires_in"] = int(parsed_args.expires_in.total_seconds())
         if parsed_args.dry_run:
             return formatting.shown(storage.dry_run(requested))
-        return formatting.shown(formatting.connection(storage.create(requested)))
+        with self._waiting_for(storage, parsed_args, volume_id):
+            created = storage.create(requested)
+        if parsed_args.on is not None:
+            return formatting.shown({name: created.get(key) for name, key in _BY_AGENT.items()})
+        return formatting.shown(formatting.connection(created))
+
+    def _waiting_for(
+        self, storage: BlockStorage, parsed: argparse.Namespace, volume_id: str
+    ) -> contextlib.AbstractContextManager[object]:
+        """Show what the creation waits for."""
+        if parsed.on is not None:
+            describe = functools.partial(agent_wait.describe, storage, parsed.on)
+            return self.waiting(describe, agent_wait.ADVICE)
+        return self.waiting(f"Waiting for the storage of volume {volume_id}", _ADVICE)
 
     def _check(self, parsed: argparse.Namespace) -> None:
         """Check the combination of options."""
@@ -187,7 +239,9 @@ class UpdateAttachment(ShowOne):
         if parsed_args.mode is not None:
             connector["mode"] = parsed_args.mode
         storage = BlockStorage(self.connection)
-        found = storage.update(parsed_args.attachment, connector)
+        step = f"Waiting for the storage of attachment {parsed_args.attachment}"
+        with self.waiting(step, _ADVICE):
+            found = storage.update(parsed_args.attachment, connector)
         return formatting.shown(formatting.connection(found))
 
 
@@ -201,13 +255,16 @@ class FinishMove(ShowOne):
 
     def take_action(self, parsed_args: argparse.Namespace) -> formatting.Shown:
         """Return the attachment after the move."""
-        found = BlockStorage(self.connection).finish_move(parsed_args.attachment)
+        step = "Waiting for the end of the access of the other host"
+        with self.waiting(step, agent_wait.ADVICE):
+            found = BlockStorage(self.connection).finish_move(parsed_args.attachment)
         return formatting.shown(formatting.attachment(found))
 
 
-class ShowAttachment(ShowOne):
+class ShowAttachment(Describe):
     """Show an attachment with the fields of attachd and the secrets of its connection.
 
+    For people it is a text with a section for the connection, and other formats have the fields.
     The formats url, qemu and libvirt show its connection for programs that connect by themselves,
     with SECRET in place of the secret, and INITIATOR in place of the iSCSI name of the host.
     """
@@ -222,13 +279,35 @@ class ShowAttachment(ShowOne):
     def take_action(self, parsed_args: argparse.Namespace) -> formatting.Shown:
         """Return the attachment."""
         found = BlockStorage(self.connection).show(parsed_args.attachment)
+        if self.is_for_people(parsed_args):
+            return formatting.shown(descriptions.attachment(found))
         return formatting.shown(formatting.attachment(found))
 
 
 class ListAttachments(Lister):
-    """List attachments, newest first."""
+    """List attachments, newest first.
+
+    A table has the columns that fit: at least the attachment, the volume, by name if it has one,
+    and the status. Age is that of the attach, of the reservation before it, and of the deletion
+    after it. Formats for programs have all columns, and Age in seconds.
+    """
 
     arguments = _LIST
+    layout = Layout(
+        ("ID", "Volume", "Host", "Device", "Status", "Condition", "Age", "Instance ID"),
+        ("Instance ID", "Device", "Condition", "Age", "Host"),
+    )
+    long_layout = Layout(
+        (
+            *("ID", "Volume ID", "Volume", "Instance ID", "Host", "Device", "Status"),
+            *("Condition", "Mode", "Age", "Created At", "Attached At", "Detached At"),
+            "Project ID",
+        ),
+        (
+            *("Project ID", "Created At", "Detached At", "Attached At", "Instance ID", "Mode"),
+            *("Age", "Condition", "Device", "Host", "Volume"),
+        ),
+    )
 
     def take_action(self, parsed_args: argparse.Namespace) -> formatting.Listed:
         """Return the attachments."""
@@ -236,12 +315,17 @@ class ListAttachments(Lister):
             self.refuse(f"argument --limit: {parsed_args.limit} is less than 1")
         if parsed_args.deleted_since is not None and not parsed_args.deleted:
             self.refuse("argument --deleted-since: only of use with --deleted")
+        asked = {name.lower().replace("_", " ") for name in parsed_args.columns}
+        is_short = bool(asked) and asked <= {name.lower() for name in _SHORT}
         storage = BlockStorage(self.connection)
-        found = storage.attachments(_query(parsed_args), detail=parsed_args.long)
-        for attachment in found:
-            attachment["condition"] = (attachment.get("condition") or {}).get("state")
+        found = storage.attachments(_query(parsed_args), detail=not is_short)
+        if is_short:
+            return formatting.listed(found, _SHORT)
         more = _LONG_DELETED if parsed_args.deleted else _LONG
-        return formatting.listed(found, _COLUMNS | (more if parsed_args.long else {}))
+        columns = _COLUMNS | (more if parsed_args.long else {})
+        # Without a name its ID stands for a volume, unless that has a column.
+        rows = [_row(item, None if parsed_args.long else item["volume_id"]) for item in found]
+        return formatting.listed(rows, columns)
 
 
 class _Several(BatchCommand):
@@ -298,13 +382,26 @@ class DeleteAttachments(_Several):
         def delete(attachment_id: str) -> None:
             if not parsed_args.force:
                 _check_not_here(attachment_id)
-            with (
-                Progress(sys.stderr) as progress,
-                agent_wait.shown(storage, attachment_id, progress),
-            ):
+            step = agent_wait.Deletion(storage, attachment_id)
+            with self.waiting(step, agent_wait.ADVICE):
                 storage.delete(attachment_id, query)
 
         return self.run_each(parsed_args.attachments, delete)
+
+
+def _row(attachment: dict[str, Any], nameless: str | None) -> dict[str, Any]:
+    """Return the values of a line of a list.
+
+    :param nameless: in place of a name that the volume does not have
+    """
+    moments = (attachment.get(name) for name in ("detached_at", "attached_at", "created_at"))
+    return {
+        **attachment,
+        **{name: formatting.Time(attachment.get(name)) for name in _TIMES},
+        "volume": attachment.get("volume_name") or nameless,
+        "condition": (attachment.get("condition") or {}).get("state"),
+        "age": formatting.Age(next(filter(None, moments), None)),
+    }
 
 
 def _check_not_here(attachment_id: str) -> None:
@@ -366,3 +463,26 @@ def _compared(verb: str, age: datetime.timedelta | None) -> str | None:
         return None
     moment = datetime.datetime.now(datetime.UTC) - age
     return f"{verb}:{moment:%Y-%m-%dT%H:%M:%SZ}"
+
+
+class ReserveVolume(ShowOne):
+    """Reserve a volume, so that no other server or host gets it; no server has to exist.
+
+    The attachment that it shows is connected by "attachment-update", or by another program, and
+    ends with its deletion.
+    """
+
+    arguments = tuple(item for item in _CREATE if item.names[0] in _RESERVING)
+
+    def take_action(self, parsed_args: argparse.Namespace) -> formatting.Shown:
+        """Reserve the volume."""
+        storage = BlockStorage(self.connection)
+        requested: dict[str, Any] = {"volume_uuid": storage.volume_id(parsed_args.volume)}
+        for name in ("instance_uuid", "mode"):
+            if (value := getattr(parsed_args, name)) is not None:
+                requested[name] = value
+        if parsed_args.expires_in is not None:
+            requested["expires_in"] = int(parsed_args.expires_in.total_seconds())
+        if parsed_args.dry_run:
+            return formatting.shown(storage.dry_run(requested))
+        return formatting.shown(formatting.attachment(storage.create(requested)))

@@ -4,7 +4,7 @@
 openstacksdk signs and sends the requests; it has no methods for attachd's own calls.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib import parse
 import uuid
@@ -24,6 +24,9 @@ ATTACHD_1_1 = {"OpenStack-API-Version": "volume 3.71, attachd 1.1"}
 move, and the condition of attachments."""
 ATTACHD_IF_ANY = {"OpenStack-API-Version": f"volume {ATTACHMENTS}, attachd 1.1"}
 """Requests attachd's own behaviour where there is one; Cinder ignores what is not its own."""
+
+UNLIMITED = -1
+"""The limit of a quota that permits any number."""
 
 _SLACK = 30
 _ATTACHD_FILTERS = frozenset({"agent", "created_at", "updated_at", "deleted"})
@@ -173,9 +176,8 @@ class BlockStorage:
         return body["events"], int(body["revision"])
 
     def agents(self) -> list[Agent]:
-        """Return the agents."""
-        agents: list[Agent] = self._ask("GET", "/agents", headers=ATTACHD_1_0)["agents"]
-        return agents
+        """Return all agents."""
+        return _read_pages(self._ask, "/agents", "agents", ATTACHD_1_0)
 
     def agent(self, host: str) -> Agent:
         """Return the agent of a host."""
@@ -194,13 +196,35 @@ class BlockStorage:
         return self._sender.send(method, path, **request)
 
 
+class Quotas(BlockStorage):
+    """The calls for the quota of attachments."""
+
+    def attachment_quota(self, project_id: str) -> dict[str, Any]:
+        """Return ``limit`` and ``in_use`` of the attachments of a project."""
+        path = _path("os-quota-sets", project_id)
+        answer = self._ask("GET", path, headers=ATTACHD_1_0, params={"usage": "true"})
+        found: dict[str, Any] | None = answer["quota_set"].get("attachments")
+        if found is None:
+            raise exceptions.SDKException("This service has no quota of attachments.")
+        return {"limit": found["limit"], "in_use": found["in_use"]}
+
+    def set_attachment_quota(self, project_id: str, limit: int, *, force: bool) -> None:
+        """Set the limit of the attachments of a project.
+
+        :param limit: -1: any number
+        :param force: also below what it has
+        """
+        body = {"quota_set": {"attachments": limit, "force": force}}
+        path = _path("os-quota-sets", project_id)
+        self._ask("PUT", path, json=body, headers=ATTACHD_1_0)
+
+
 class HostControl(BlockStorage):
     """The calls that fence and drain hosts."""
 
     def hosts(self) -> list[Host]:
-        """Return the hosts that are fenced or drained."""
-        hosts: list[Host] = self._ask("GET", "/hosts", headers=ATTACHD_1_1)["hosts"]
-        return hosts
+        """Return all hosts that are fenced or drained."""
+        return _read_pages(self._ask, "/hosts", "hosts", ATTACHD_1_1)
 
     def host(self, name: str) -> Host:
         """Return a host, and whether it is fenced or drained."""
@@ -236,6 +260,20 @@ class HostControl(BlockStorage):
         """Put a host back into service."""
         path = _path("hosts", name, "resume")
         self._ask("POST", path, json={"resume": None}, headers=ATTACHD_1_1)
+
+
+def _read_pages(
+    ask: Callable[..., Any], path: str, key: str, headers: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Return all items of a list that is sorted by hosts."""
+    found: list[dict[str, Any]] = []
+    query: dict[str, str] = {}
+    while True:
+        answer = ask("GET", path, params=query, headers=headers)
+        found += answer[key]
+        if not answer.get(f"{key}_links"):
+            return found
+        query = {"marker": found[-1]["host"]}
 
 
 def _path(*parts: str) -> str:

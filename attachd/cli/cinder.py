@@ -131,4 +131,4 @@ def _print(found: Iterable[dict[str, Any]], *, long: bool = False) -> None:
     names, rows, errors = split_errors(*local.listed(found, long=long))
     lines = [dict(zip(names, row, strict=True)) for row in rows]
     shell_utils.print_list(lines, list(names), sortby_index=None)
-    sys.stdout.writelines(errors)
+    sys.stdout.writelines(f"{line}\n" for line in errors)

@@ -21,6 +21,7 @@ from attachd.cli import formatting
 from attachd.cli.blockstorage import BlockStorage, Event
 from attachd.cli.commands import Command, Lister
 from attachd.cli.options import Option, option
+from attachd.cli.table_layout import Layout
 from attachd.cli.watch import EventWatcher, WatchTimeout
 
 DELETED: Final = "deleted"
@@ -142,6 +143,14 @@ class ShowTimeline(Lister):
     """
 
     arguments = _TIMELINE
+    layout = Layout((), ("Process", "Agent", "Host", "Who", "Steps"))
+    long_layout = Layout(
+        (),
+        (
+            *("Global Request ID", "Instance ID", "Began At", "Process", "Agent", "Who"),
+            *("Steps", "Host", "Revision", "Request ID"),
+        ),
+    )
 
     def take_action(self, parsed_args: argparse.Namespace) -> formatting.Listed:
         """Return the events."""
@@ -149,7 +158,14 @@ class ShowTimeline(Lister):
         columns = {**_COLUMNS, **(_LONG if parsed_args.long else {})}
         if any("process" in event for event in found):
             columns |= _INTERNALS
-        rows = [{**event, "steps": Steps(event["steps"])} for event in found]
+        rows = [
+            {
+                **event,
+                "occurred_at": formatting.Time(event["occurred_at"]),
+                "steps": Steps(event["steps"]),
+            }
+            for event in found
+        ]
         return formatting.listed(rows, columns)
 
 
@@ -178,6 +194,12 @@ class WatchAttachments(Command):
             return self._complain(HISTORY_REMOVED, f"{error.details}")
 
     def _watch(self, parsed: argparse.Namespace) -> int:
+        if parsed.until and self.app.stderr.isatty():
+            limit = f", for {parsed.within:g} s at most" if parsed.within else ""
+            self.app.stderr.write(
+                f"Waiting for {' or '.join(parsed.until)}{limit}. Ctrl-C ends the watch and "
+                "changes nothing.\n"
+            )
         for event in _events(BlockStorage(self.connection), parsed):
             self._print(event, as_json=parsed.format == "json")
             if event["type"] in parsed.until:

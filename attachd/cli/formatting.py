@@ -2,8 +2,10 @@
 """Format values of the API: flat, with JSON for nested values; for the commands."""
 
 from collections.abc import Iterable, Mapping
+import datetime
+import itertools
 import json
-from typing import Any
+from typing import Any, Final
 
 from cliff import columns
 from oslo_utils import strutils
@@ -20,6 +22,70 @@ class Json(columns.FormattableColumn[Any]):
     def human_readable(self) -> str:
         """Return it as JSON."""
         return json.dumps(self.machine_readable())
+
+
+class Count(columns.FormattableColumn[list[Any]]):
+    """A list: its length for people, the list for programs."""
+
+    def human_readable(self) -> str:
+        """Return how many items it has."""
+        return str(len(self.machine_readable()))
+
+
+class Time(columns.FormattableColumn[str | None]):
+    """A time of the API: to the second for people, as the API has it for programs."""
+
+    def human_readable(self) -> str:
+        """Return the time in UTC."""
+        return plain_time(self.machine_readable())
+
+
+class Age(columns.FormattableColumn[int | None]):
+    """The seconds since a time: in the two largest units for people.
+
+    :param moment: as the API has it; "" or None: never
+    """
+
+    def __init__(self, moment: str | None) -> None:
+        super().__init__(seconds_since(moment) if moment else None)
+
+    def human_readable(self) -> str:
+        """Return the age, such as 3m12s."""
+        seconds = self.machine_readable()
+        return "" if seconds is None else duration(seconds)
+
+
+_UNITS: Final = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
+_ENOUGH: Final = 10
+"""Of the largest unit, to leave out the next one."""
+
+
+def duration(seconds: int) -> str:
+    """Return a duration in words for people: 42s, 3m12s, 5h, 2d4h."""
+    for (unit, length), (smaller, part) in itertools.pairwise(_UNITS):
+        if seconds >= length:
+            count, rest = divmod(seconds, length)
+            more = rest // part if count < _ENOUGH else 0
+            return f"{count}{unit}{f'{more}{smaller}' if more else ''}"
+    return f"{seconds}s"
+
+
+def seconds_since(moment: str) -> int:
+    """Return how many seconds ago a time of the API was; 0: it is to come."""
+    then = datetime.datetime.fromisoformat(moment).replace(tzinfo=datetime.UTC)
+    return max(int((datetime.datetime.now(datetime.UTC) - then).total_seconds()), 0)
+
+
+def plain_time(moment: str | None) -> str:
+    """Return a time of the API to the second; "": there is none."""
+    return (moment or "").replace("T", " ").partition(".")[0]
+
+
+def since(moment: str | None) -> str:
+    """Return a time of the API with its age: "2026-01-31 12:00:00 UTC (3m12s ago)"."""
+    if not moment:
+        return ""
+    return f"{plain_time(moment)} UTC ({duration(seconds_since(moment))} ago)"
 
 
 def shown(values: Mapping[str, Any]) -> Shown:

@@ -3,11 +3,12 @@
 
 import argparse
 from collections.abc import Iterable, Sequence
+import functools
 from typing import Any, Final
 
 from openstack import exceptions
 
-from attachd.cli import formatting, options
+from attachd.cli import agent_wait, formatting, options
 from attachd.cli.blockstorage import BlockStorage
 from attachd.cli.commands import ERROR, Lister
 from attachd.cli.options import Option, option
@@ -71,7 +72,10 @@ class AttachVolumes(_SetCommand):
             ],
             "atomic": parsed_args.all_or_none,
         }
-        return self.list_results(storage.attach_set(asked))
+        step = functools.partial(agent_wait.describe, storage, parsed_args.host)
+        with self.waiting(step, agent_wait.ADVICE):
+            results = storage.attach_set(asked)
+        return self.list_results(results)
 
 
 class DetachVolumes(_SetCommand):
@@ -87,7 +91,11 @@ class DetachVolumes(_SetCommand):
         storage = BlockStorage(self.connection)
         volumes = [storage.volume_id(name) for name in parsed_args.volumes]
         attached = storage.attachments({"agent": parsed_args.host})
-        return self.list_results(storage.detach_set(_select(attached, volumes, parsed_args.host)))
+        selected = _select(attached, volumes, parsed_args.host)
+        step = functools.partial(agent_wait.describe, storage, parsed_args.host)
+        with self.waiting(step, agent_wait.ADVICE):
+            results = storage.detach_set(selected)
+        return self.list_results(results)
 
 
 def _select(attached: Sequence[dict[str, Any]], volumes: Sequence[str], host: str) -> list[str]:

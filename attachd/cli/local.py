@@ -24,9 +24,14 @@ from attachd.agent.mount.mount_rules import MountRules
 from attachd.cli import formatting, options
 from attachd.cli.commands import Command, Lister, ShowOne
 from attachd.cli.progress import Progress
+from attachd.cli.table_layout import Layout
 from attachd.client import Client, doctor, strays
 from attachd.client.service import Service
 
+ADVICE: Final = (
+    "If it does not end: Ctrl-C is safe, as each step is in the journal of this host. 'attachd "
+    "local-list' shows the step, and the same command again continues."
+)
 COLUMNS: Final = {
     "Name": "name",
     "Volume ID": "volume_id",
@@ -41,6 +46,13 @@ COLUMNS: Final = {
     "Error": "error",
 }
 """Columns of a list of this host's attachments, and their fields."""
+_LAYOUT: Final = Layout(
+    (),
+    (
+        *("Growth", "Mode", "Step", "Attachment ID", "Mountpoint", "Present", "Volume ID"),
+        "Device",
+    ),
+)
 _CHECKS: Final = {"Check": "name", "Result": "result", "Missing": "remedy"}
 _STRAYS: Final = {
     "Device": "device",
@@ -68,7 +80,7 @@ def get_connector(cloud: connection.Connection, parsed: argparse.Namespace) -> d
 
     :param parsed: options of options.GET_CONNECTOR
     """
-    with Progress(sys.stderr) as progress:
+    with Progress(sys.stderr, ADVICE) as progress:
         return dict(client(cloud, parsed, progress).get_connector(_connecting(parsed)))
 
 
@@ -78,7 +90,7 @@ def attach(cloud: connection.Connection, parsed: argparse.Namespace) -> dict[str
     :param parsed: options of options.ATTACH
     :returns: the device, with the values that a detach needs
     """
-    with Progress(sys.stderr) as progress:
+    with Progress(sys.stderr, ADVICE) as progress:
         attached = client(cloud, parsed, progress).attach(
             parsed.volume,
             mode=parsed.mode,
@@ -97,7 +109,7 @@ def grow(cloud: connection.Connection, parsed: argparse.Namespace) -> dict[str, 
 
     :param parsed: options of options.GROW
     """
-    with Progress(sys.stderr) as progress:
+    with Progress(sys.stderr, ADVICE) as progress:
         return _values(
             client(cloud, parsed, progress).grow(
                 parsed.volume, attachment_id=parsed.attachment_id, grow_fs=parsed.grow_fs
@@ -110,7 +122,7 @@ def trim(cloud: connection.Connection, parsed: argparse.Namespace) -> dict[str, 
 
     :param parsed: options of options.TRIM
     """
-    with Progress(sys.stderr) as progress:
+    with Progress(sys.stderr, ADVICE) as progress:
         return {"trimmed_bytes": client(cloud, parsed, progress).trim(parsed.volume)}
 
 
@@ -120,7 +132,7 @@ def detach(cloud: connection.Connection, parsed: argparse.Namespace) -> None:
     :param parsed: options of options.DETACH
     """
     given = parsed.multipath or parsed.enforce_multipath
-    with Progress(sys.stderr) as progress:
+    with Progress(sys.stderr, ADVICE) as progress:
         client(cloud, parsed, progress).detach(
             parsed.volume,
             attachment_id=parsed.attachment_id,
@@ -136,7 +148,7 @@ def attached(cloud: connection.Connection, parsed: argparse.Namespace) -> list[d
 
     :param parsed: options of options.HOST
     """
-    with Progress(sys.stderr) as progress:
+    with Progress(sys.stderr, ADVICE) as progress:
         return [_values(attachment) for attachment in client(cloud, parsed, progress).attached()]
 
 
@@ -163,7 +175,7 @@ def restore(cloud: connection.Connection, parsed: argparse.Namespace) -> list[di
 
     :param parsed: options of options.HOST
     """
-    with Progress(sys.stderr) as progress:
+    with Progress(sys.stderr, ADVICE) as progress:
         return [_values(attachment) for attachment in client(cloud, parsed, progress).restore()]
 
 
@@ -172,7 +184,7 @@ def supervise(cloud: connection.Connection, parsed: argparse.Namespace) -> None:
 
     :param parsed: options of options.HOST
     """
-    with Progress(sys.stderr) as progress:
+    with Progress(sys.stderr, ADVICE) as progress:
         client(cloud, parsed, progress).supervise()
 
 
@@ -294,6 +306,8 @@ class LocalList(Lister):
     """
 
     arguments = options.LIST
+    layout = _LAYOUT
+    long_layout = _LAYOUT
 
     def take_action(self, parsed_args: argparse.Namespace) -> formatting.Listed:
         """Return the attachments, after all former lists of a watch."""
@@ -386,6 +400,7 @@ class LocalRestore(Lister):
     _failed = False
 
     arguments = options.RESTORE
+    layout = _LAYOUT
 
     def take_action(self, parsed_args: argparse.Namespace) -> formatting.Listed:
         """Restore the attachments."""

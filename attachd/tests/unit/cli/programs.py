@@ -39,9 +39,22 @@ class Manager:
         pass
 
 
-def run(*words, connection=None, settings=SETTINGS):
-    """Run it as main() does; without a connection, with the cloud of the settings."""
-    out, err = io.StringIO(), io.StringIO()
+class Terminal(io.StringIO):
+    """A terminal; os.get_terminal_size() has to be patched."""
+
+    def isatty(self):
+        return True
+
+    def fileno(self):
+        return 1
+
+
+def run(*words, connection=None, settings=SETTINGS, out=None):
+    """Run it as main() does; without a connection, with the cloud of the settings.
+
+    :param out: its standard output; None: a pipe
+    """
+    out, err = out or io.StringIO(), io.StringIO()
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     kept = {name: value for name, value in os.environ.items() if not name.startswith("OS_")}
@@ -93,6 +106,7 @@ DRY_RUN = {
     "reasons": [{"code": 400, "message": "It is held."}],
     "holders": [{"id": "a1"}],
 }
+QUOTAS = {"attachments": {"limit": 7, "in_use": 2, "reserved": 0}}
 AGENT: dict[str, Any] = {
     "host": "node1",
     "state": "up",
@@ -172,7 +186,7 @@ class Cloud:
             return {"hosts": [host], "host": host, "fence": fence}
         if url.startswith("/agents"):
             return {"agents": [AGENT], "agent": AGENT}
-        return {"attachment": self.one}
+        return {"attachment": self.one, "quota_set": QUOTAS}
 
 
 class Case(unittest.TestCase):
@@ -184,6 +198,16 @@ class Case(unittest.TestCase):
 
     def run_it(self, *words, code=0):
         done = run(*words, connection=self.cloud)
+        self.assertEqual(code, done.code, done.err)
+        self.said = done.err
+        return done.out
+
+    def run_in_terminal(self, width, *words, code=0, **settings):
+        """Run it with a standard output that is a terminal; return what it shows."""
+        size = os.terminal_size((width, 24))
+        with mock.patch.object(os, "get_terminal_size", lambda *_: size):
+            values = {**SETTINGS, "TERM": "xterm", "NO_COLOR": "", **settings}
+            done = run(*words, connection=self.cloud, settings=values, out=Terminal())
         self.assertEqual(code, done.code, done.err)
         self.said = done.err
         return done.out

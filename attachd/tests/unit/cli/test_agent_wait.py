@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a deletion that takes long shows."""
+"""What a request that waits for an agent shows."""
 
 import datetime
-import threading
 import unittest
 from unittest import mock
 
 from openstack import exceptions
 
 from attachd.cli import agent_wait
-from attachd.tests.wait import TIMEOUT
 
 
 class AgentWaitTest(unittest.TestCase):
@@ -36,40 +34,16 @@ class AgentWaitTest(unittest.TestCase):
         self.storage.agent.return_value = {"last_seen": None}
         self.assertIn("has never reported", self.describe())
 
-    def test_attachment_without_agent_shows_nothing(self):
-        is_read, progress = threading.Event(), mock.Mock()
+    def test_deletion_without_agent_waits_for_the_storage(self):
+        self.storage.show.return_value = {"id": "a", "agent": None}
+        step = agent_wait.Deletion(self.storage, "a")
+        self.assertEqual("Waiting for the storage to end the access of attachment a", step())
+        self.storage.agent.assert_not_called()
 
-        def show(_attachment_id):
-            is_read.set()
-            return {"id": "a", "agent": None}
-
-        self.storage.show.side_effect = show
-        with (
-            mock.patch.object(agent_wait, "DELAY", 0.0),
-            agent_wait.shown(self.storage, "a", progress),
-        ):
-            self.assertTrue(is_read.wait(TIMEOUT))
-        progress.assert_not_called()
-
-    def test_deletion_that_takes_long_shows_each_interval(self):
-        lines, again = [], threading.Event()
-
-        def progress(text):
-            lines.append(text)
-            if len(lines) == 2:
-                again.set()
-
-        self.storage.show.side_effect = [exceptions.HttpException, *[{"agent": "node-1"}] * 1000]
-        with (
-            mock.patch.object(agent_wait, "DELAY", 0.0),
-            mock.patch.object(agent_wait, "INTERVAL", 0.01),
-            agent_wait.shown(self.storage, "a", progress),
-        ):
-            self.assertTrue(again.wait(TIMEOUT))
-        self.assertIn("node-1", lines[0])
+    def test_deletion_reads_its_attachment_once(self):
+        self.storage.show.side_effect = [exceptions.HttpException, {"agent": "node-1"}]
+        step = agent_wait.Deletion(self.storage, "a")
+        self.assertIn("the storage", step())
+        self.assertIn("the agent of node-1", step())
+        self.assertIn("the agent of node-1", step())
         self.assertEqual(2, self.storage.show.call_count)  # One has failed.
-
-    def test_deletion_that_is_fast_asks_for_nothing(self):
-        with agent_wait.shown(self.storage, "a", mock.Mock()):
-            pass
-        self.storage.show.assert_not_called()

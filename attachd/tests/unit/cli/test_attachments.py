@@ -82,6 +82,14 @@ class CreateTest(Case):
             self.sent(),
         )
 
+    def test_create_with_on_shows_device(self):
+        self.cloud.one = {**ONE, "agent": "node1", "device": "/dev/sdb", "status": "attached"}
+        shown = json.loads(self.run_it("attachment-create", "data", "--on", "node1", "-f", "json"))
+        self.assertEqual(
+            ("node1", "/dev/sdb", "attached"), (shown["host"], shown["device"], shown["status"])
+        )
+        self.assertNotIn("auth_password", shown)
+
     def test_create_with_on_and_connector_options_is_refused(self):
         for words in (["--connect", "True"], ["--initiator", "i"], ["--multipath"]):
             self.run_it("attachment-create", "data", *words, "--on", "node1", code=2)
@@ -141,8 +149,30 @@ class UpdateTest(Case):
 
 
 class FormatsTest(Case):
+    def test_show_for_people_has_section_of_connection(self):
+        self.cloud.one = {
+            **ONE,
+            "status": "attached",
+            "volume_name": "data",
+            "attached_host": "node1",
+            "error": "no path",
+            "condition": {"state": "failed", "message": "no path", "changed_at": None},
+        }
+        text = self.run_it("attachment-show", "a1")
+        lines = [line.split(maxsplit=1) for line in text.splitlines() if line]
+        fields = {parts[0]: parts[1] for parts in lines if len(parts) > 1}
+        self.assertEqual("data (id of data)", fields["Volume"])
+        self.assertEqual("failed: no path", fields["Condition"])
+        self.assertRegex(fields["Status"], r"attached since 2026-01-01 00:00:00 UTC \(\d+d ago\)")
+        self.assertIn("\nConnection\n", text)
+        self.assertEqual("kystSioDKHSV2j9y", fields["auth_password"])
+        self.assertNotIn("{", text)
+        self.assertNotIn("None", text)
+        coloured = self.run_in_terminal(80, "attachment-show", "a1")
+        self.assertIn("\x1b[31mno path\x1b[39m", coloured)
+
     def test_show_as_table_is_sorted_and_flat(self):
-        lines = self.run_it("attachment-show", "a1").splitlines()
+        lines = self.run_it("attachment-show", "a1", "-f", "table").splitlines()
         cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if "|" in line]
         found = dict(cells[1:])
         self.assertEqual("kystSioDKHSV2j9y", found["auth_password"])
@@ -168,6 +198,11 @@ class FormatsTest(Case):
             "Volume ID": "id of data",
             "Instance ID": None,
             "Status": "attaching",
+            "Volume": "id of data",
+            "Host": None,
+            "Device": None,
+            "Condition": None,
+            "Age": mock.ANY,
         }
         self.assertEqual([row], json.loads(self.run_it("attachment-list", "-f", "json")))
         self.assertEqual([row], yaml.safe_load(self.run_it("attachment-list", "-f", "yaml")))
@@ -177,10 +212,88 @@ class FormatsTest(Case):
             "a1 attaching\n",
             self.run_it("attachment-list", "-f", "value", "-c", "ID", "-c", "Status"),
         )
+        self.assertEqual("/attachments", self.cloud.asked[-1][1])
         self.assertIn("| a1 | id of data |", self.run_it("attachment-list"))
 
 
+_UUID = "1c6ed1a3-81c1-48f4-a9c8-26f73a455e50"
+
+
+class TableTest(Case):
+    """The columns of the list in terminals."""
+
+    def setUp(self):
+        super().setUp()
+        self.cloud.listed = [
+            {
+                **ONE,
+                "id": _UUID,
+                "volume_name": "data",
+                "status": "error_attaching",
+                "attached_host": "node1",
+                "device": "/dev/sdb",
+                "condition": None,
+            }
+        ]
+
+    def headings(self, text):
+        return [name.strip() for name in text.splitlines()[1].split("|")[1:-1]]
+
+    def test_table_has_columns_that_fit(self):
+        for width, expected in (
+            (80, ["ID", "Volume", "Host", "Status"]),
+            (90, ["ID", "Volume", "Host", "Status", "Age"]),
+            (100, ["ID", "Volume", "Host", "Device", "Status", "Age"]),
+            (130, ["ID", "Volume", "Host", "Device", "Status", "Condition", "Age", "Instance ID"]),
+        ):
+            shown = self.run_in_terminal(width, "attachment-list", NO_COLOR="1")
+            self.assertEqual(expected, self.headings(shown), width)
+            self.assertLessEqual(max(map(len, shown.splitlines())), width)
+            self.assertIn(_UUID, shown)
+            self.assertNotIn("None", shown)
+
+    def test_table_in_a_pipe_has_120_characters(self):
+        self.cloud.listed[0]["volume_name"] = "d" * 90
+        shown = self.run_it("attachment-list")
+        self.assertEqual(120, max(map(len, shown.splitlines())))
+        wide = self.run_it("attachment-list", "--max-width", "0")
+        self.assertIn("d" * 90, wide)
+
+    def test_long_table_names_columns_without_space(self):
+        shown = self.run_in_terminal(110, "attachment-list", "--long", NO_COLOR="1")
+        self.assertIn("Volume ID", self.headings(shown))
+        self.assertIn("Left out for want of width: ", self.said)
+        self.assertIn("Project ID", self.said)
+        wide = self.run_in_terminal(300, "attachment-list", "--long")
+        self.assertIn("Project ID", self.headings(wide))
+        self.assertEqual("", self.said)
+
+    def test_wrong_status_is_red_in_terminals_that_want_colours(self):
+        red = "\x1b[31merror_attaching\x1b[39m"
+        self.assertIn(red, self.run_in_terminal(120, "attachment-list"))
+        for settings in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+            shown = self.run_in_terminal(120, "attachment-list", **settings)
+            self.assertNotIn("\x1b", shown, settings)
+        self.assertNotIn("\x1b", self.run_it("attachment-list"))
+        self.assertNotIn("\x1b", self.run_in_terminal(120, "attachment-list", "-f", "json"))
+        self.cloud.listed[0]["status"] = "attached"
+        self.assertNotIn("\x1b", self.run_in_terminal(120, "attachment-list"))
+
+
+class ReserveTest(Case):
+    def test_reserve_sends_volume_mode_and_expiry(self):
+        self.run_it("attachment-reserve", "data", "--mode", "ro", "--expires-in", "2h")
+        expected = {"volume_uuid": "id of data", "mode": "ro", "expires_in": 7200}
+        self.assertEqual(expected, self.sent())
+        self.run_it("attachment-reserve", "data", "--on", "node1", code=2)
+
+
 class ListTest(Case):
+    def test_list_with_unknown_status_is_refused(self):
+        self.run_it("attachment-list", "--status", "in-use", code=2)
+        self.assertIn("invalid choice: 'in-use' (choose from 'attached', ", self.said)
+        self.assertEqual([], self.cloud.asked)
+
     def test_list_filters_are_sent(self):
         self.run_it(
             *("attachment-list", "--volume-id", "v", "--instance-id", "i", "--status", "attached"),
@@ -236,7 +349,6 @@ class ListTest(Case):
         )
         (line,) = json.loads(out)
         self.assertEqual(("n1", "2026-01-31"), (line["Host"], line["Detached At"]))
-        self.assertNotIn("Condition", line)
 
     def test_list_with_deleted_since_needs_deleted(self):
         self.run_it("attachment-list", "--deleted-since", "2h", code=2)

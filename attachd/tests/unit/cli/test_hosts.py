@@ -4,7 +4,7 @@
 import json
 from unittest import mock
 
-from attachd.tests.unit.cli.programs import FENCED, HOST, Case
+from attachd.tests.unit.cli.programs import AGENT, FENCED, HOST, Case
 
 
 def make_drain(*statuses):
@@ -117,3 +117,57 @@ class HostsTest(Case):
         self.assertIn("h: ", self.said)
         (_first, (_method, url, request)) = self.cloud.asked
         self.assertEqual(("/hosts/i/resume", {"resume": None}), (url, request["json"]))
+
+
+_SINCE = r"since 2026-01-01 00:00:00 UTC \(\d+d ago\)"
+
+
+class ShowTest(Case):
+    """A host for people."""
+
+    def test_host_is_shown_with_agent_lease_and_attachments(self):
+        lease = {
+            "renewed_at": "2026-01-01T00:00:00.000000",
+            "seconds": 30,
+            "expires_at": "2026-01-01T00:00:30.000000",
+            "lost_at": None,
+            "lost_action": None,
+        }
+        agent = {**AGENT, "lease": lease, "error": None, "state": "up"}
+        attachment = {
+            "id": "a1",
+            "volume_id": "v1",
+            "volume_name": "data",
+            "status": "attached",
+            "device": "/dev/sdb",
+            "attached_at": "2026-01-01T00:00:00.000000",
+        }
+        host = {**HOST, "agent_state": "up", "initiators": ["iqn.x"], "lift": "auto"}
+        body = self.cloud.body
+        self.cloud.drains = [make_drain("waiting", "detached")]
+
+        def answer(method, url, request):
+            if url == "/attachments/detail":
+                is_last = "marker" in request["params"] or "agent" in request["params"]
+                return {"attachments": [] if is_last else [attachment]}
+            if url.startswith("/agents"):
+                return {"agent": agent}
+            if url == "/hosts/h":
+                return {"host": {**host, "drain": self.cloud.drains[0]}}
+            return body(method, url, request)
+
+        with mock.patch.object(self.cloud, "body", answer):
+            text = self.run_it("host-show", "h")
+        self.assertRegex(text, rf"(?m)^Fenced      {_SINCE}: dead\.")
+        self.assertRegex(text, r"(?m)^Agent       up, last report 2026-01-01 00:00:00 UTC")
+        self.assertIn("Lease       30 s, until 2026-01-01 00:00:30 UTC\n", text)
+        self.assertIn("1 waiting, 1 detached", text)
+        self.assertRegex(text, r"\| a1 +\| data +\| /dev/sdb +\| attached \|")
+        self.assertIn("\nDrain\n", text)
+        self.assertNotIn("None", text)
+
+    def test_host_is_shown_to_users_who_may_not_see_more(self):
+        self.cloud.missing = {"/attachments/detail", "/agents/h"}
+        text = self.run_it("host-show", "h")
+        self.assertRegex(text, r"\| a1 +\| unknown \|")
+        self.assertIn("\nAgent    none\n", text)
