@@ -13,6 +13,7 @@ from oslo_log import log as logging
 import oslo_messaging as messaging
 
 from attachd.conf import CONF, checking
+from attachd.telemetry import log_format
 
 LOG = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ def prepare(
     if not (CONF.log_file or CONF.log_dir):
         CONF.set_default("use_stderr", True)  # else oslo.log would take the standard output
     logging.setup(CONF, "attachd")
+    log_format.use(CONF, "attachd", version())
     std_logging.captureWarnings(True)
     for unknown_option in checking.find_unknown_options(CONF):
         LOG.warning("%s", unknown_option)

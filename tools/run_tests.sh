@@ -13,6 +13,69 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 exec </dev/null
 
+usage() {
+    cat <<'END'
+usage: tools/run_tests.sh [TOX-COMMAND [-e ENVIRONMENT[,...]] [OPTION...] [-- NAME...]]
+
+Set up this machine and run the tests.
+
+  tools/run_tests.sh                     what CI runs: the checks, and all tests but the long ones
+  tools/run_tests.sh run -e full         everything, in about an hour
+  tools/run_tests.sh run -e full -- crash guides    some parts of it
+  tools/run_tests.sh run -e core -- REGEX           tests by name
+  tools/run_tests.sh list                the environments of tox, with what each does
+
+As root on Debian it installs the packages of bindep.txt, starts MariaDB, PostgreSQL and RabbitMQ
+where they do not run, and makes accounts for the tests.  Another user changes nothing outside of
+this folder; tests that need what is missing are skipped.
+
+Variables: ATTACHD_TEST_WORKERS, processes that run tests; CI=true, fail instead of skip; LAB_HOME,
+where the lab is.  doc/source/contributor/testing.rst has the rest.
+END
+}
+
+refuse() {
+    echo "tools/run_tests.sh: $1" >&2
+    echo "See 'tools/run_tests.sh --help'." >&2
+    exit 2
+}
+
+# Check the arguments before anything is installed: that takes minutes.
+check_arguments() {
+    local environments='' name
+    case "${1-}" in
+        -h | --help | help)
+            usage
+            exit 0
+            ;;
+        '' | run | r | run-parallel | p | list | l | config | c) ;;
+        *) refuse "there is no command $1: give one of tox, such as run -e full" ;;
+    esac
+    [ $# -eq 0 ] || shift
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do
+        case "$1" in
+            -e)
+                [ -n "${2-}" ] || refuse "argument -e: the name of an environment is missing"
+                environments=$2
+                shift
+                ;;
+            -e?*) environments=${1#-e} ;;
+            --*)
+                # The value of an option may be the next word.
+                case "${2--}" in -*) ;; *) shift ;; esac
+                ;;
+            -*) ;;
+            *) refuse "argument $1 is unexpected: names of tests or parts follow --" ;;
+        esac
+        for name in ${environments//,/ }; do
+            grep -q "^\[testenv:$name\]$" tox.ini ||
+                [[ $name =~ ^(py3[0-9]*|ALL)$ ]] ||
+                refuse "tox.ini has no environment $name"
+        done
+        [ $# -eq 0 ] || shift
+    done
+}
+
 # Virtual environment of tox, records of the results.
 cache=.cache
 venv=$cache/venv
@@ -72,6 +135,7 @@ timed() {
     echo "== $*: $((SECONDS - began)) s"
 }
 
+check_arguments "$@"
 mkdir -p $cache
 # Only this run is to be counted; how long each test took is kept for the next.
 rm -f $cache/core/.stestr/[0-9]* $cache/tox.json $cache/totals

@@ -13,6 +13,7 @@ from attachd import service
 from attachd.api.identity import Application, Environ, StartResponse
 from attachd.conf import CONF
 from attachd.db import row_counts
+from attachd.rpc import bulkheads
 from attachd.telemetry import exporter, metrics
 from attachd.telemetry import tracing as attachd_tracing
 
@@ -73,6 +74,7 @@ def add_metrics(application: Application) -> Application:
     metrics_exporter = exporter.get_exporter("api", service.version(), row_counts.statement_totals)
     if _runs_threads():
         metrics_exporter.start()
+        bulkheads.show_counters()
     return MetricsMiddleware(application, metrics_exporter)
 
 

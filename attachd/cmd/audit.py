@@ -25,6 +25,8 @@ def run() -> int:
     """Compare, print and return the exit code."""
     found = list(_findings(CONF.subject.backend))
     _WRITERS[CONF.subject.format](found)
+    if CONF.subject.format == "table" and (summary := _summarize(found)):
+        print(summary)
     for result in found:
         for reason in result.not_compared:
             print(f"attachd-manage: {reason}", file=sys.stderr)
@@ -76,6 +78,27 @@ def _chosen(loaded: Sequence[backends.Backend], names: Sequence[str]) -> list[ba
             reason="There is nothing to compare: name backends in enabled_backends."
         )
     return [backend for backend in loaded if not names or backend.name in names]
+
+
+def _summarize(found: Sequence[AuditResult]) -> str:
+    """Return the last line for people; "": no backend could be compared."""
+    compared = [result.exports for result in found if result.exports is not None]
+    if not compared:
+        return ""
+    outcomes = [difference.outcome for result in found for difference in result.differences]
+    repaired = outcomes.count(REPAIRED)
+    parts = [
+        _count(len(compared), "back end"),
+        f"{_count(sum(compared), 'export')} compared",
+        _count(len(outcomes), "difference") if outcomes else "no difference",
+        *([f"{repaired} repaired"] if repaired else []),
+        *(["not all could be compared"] if any(item.not_compared for item in found) else []),
+    ]
+    return ", ".join(parts)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _code(found: Sequence[AuditResult]) -> int:

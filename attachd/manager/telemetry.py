@@ -20,6 +20,7 @@ from attachd.manager.backends import Backend
 from attachd.manager.ownership import volume_lease
 from attachd.manager.ownership.membership import Membership
 from attachd.rpc import fair_dispatch
+from attachd.rpc.admission import DROP_REASONS
 from attachd.telemetry import exporter, gmr, metrics, tracing
 from attachd.telemetry.cached_probe import Probe
 
@@ -42,6 +43,9 @@ A driver that lacks an ability lacks some of them.
 """
 
 OUTCOMES = ("ok", "refused", "failed", "error")
+
+RECOVERY_ACTIONS = ("takeover", "finish", "postpone", "regrant", "expire")
+"""What managers do for a backend without a request."""
 
 OVERDUE_AFTER = 60.0
 """Seconds after which a volume or an attachment in a transitional state counts as overdue."""
@@ -71,11 +75,22 @@ def instrument(loaded: Iterable[Backend]) -> None:
         metrics_exporter.add(RowCountCollector())
         metrics_exporter.add(QueueCollector())
         metrics_exporter.start()
-        for action in (Action.MARK, Action.FENCE, WITHHELD):
-            metrics.count(metrics.LOST_AGENTS, action, by=0)
+        _show_counters(loaded)
     if CONF.metrics.enabled or tracing.is_on():
         for backend in loaded:
             instrument_driver(backend.host, backend.driver)
+
+
+def _show_counters(loaded: Iterable[Backend]) -> None:
+    """Show counters before their first event: without a 0 before it, Prometheus sees no rise."""
+    for action in (Action.MARK, Action.FENCE, WITHHELD):
+        metrics.count(metrics.LOST_AGENTS, action, by=0)
+    for reason in DROP_REASONS:
+        metrics.count(metrics.AGENT_MESSAGES_DROPPED, reason, by=0)
+    metrics.count(metrics.RECOVERED, "", "remove_member", by=0)
+    for backend in loaded:
+        for action in RECOVERY_ACTIONS:
+            metrics.count(metrics.RECOVERED, backend.host, action, by=0)
 
 
 def instrument_driver(backend: str, driver: Driver) -> None:

@@ -261,6 +261,13 @@ def _parse(body: bytes) -> dict[str, Any]:
     return content
 
 
+DROP_REASONS: Final = (
+    *("form", "size", "method", "host", "reply", "repeated", "expired", "version", "error"),
+    "answer",
+)
+"""Why messages to managers are dropped; labels of metrics."""
+
+
 class DropLog:
     """Counts dropped messages, and logs one line a minute for each host that sent some."""
 

@@ -70,6 +70,16 @@ class _Limit(enum.StrEnum):
     THREADS_OF_PROJECT = "threads_of_project"
 
 
+BACKLOG: Final = "backlog"
+"""The limit of asynchronous requests that wait; a label beside those of calls."""
+
+
+def show_counters() -> None:
+    """Show the counters of refusals before the first one."""
+    for limit in (*_Limit, BACKLOG):
+        metrics.count(metrics.RPC_REFUSED, limit, by=0)
+
+
 @dataclass(eq=False, slots=True)
 class _Call:
     """A call that is in progress, or waits for its turn.

@@ -37,7 +37,7 @@ from attachd.db.attachments import (
 from attachd.db.row_types import AttachmentRow
 from attachd.db.types import type_store
 from attachd.objects import Attachment, NewAttachment, Volume
-from attachd.rpc import agent_api, manager_api
+from attachd.rpc import agent_api, bulkheads, manager_api
 from attachd.states import INACTIVE, AttachmentState
 from attachd.telemetry import metrics
 
@@ -306,7 +306,7 @@ def check_backlog(project_id: str) -> None:
     limit = CONF.api.max_pending_per_project
     if not limit or (pending := async_requests.count_pending(project_id)) < limit:
         return
-    metrics.count(metrics.RPC_REFUSED, "backlog")
+    metrics.count(metrics.RPC_REFUSED, bulkheads.BACKLOG)
     raise exception.TooManyCalls(
         reason=f"Project {project_id} has {pending} attachments that are being connected or "
         f"disconnected, and may have {limit} ([api]max_pending_per_project) when it does not wait "

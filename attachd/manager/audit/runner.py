@@ -62,11 +62,13 @@ class AuditResult:
     :ivar backend: ``host@backend``
     :ivar differences: those that were confirmed
     :ivar not_compared: what could not be compared, and why, each in a sentence
+    :ivar exports: how many exports were compared; None: it is no backend, or could not be compared
     """
 
     backend: str
     differences: list[Difference] = dataclasses.field(default_factory=list)
     not_compared: list[str] = dataclasses.field(default_factory=list)
+    exports: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,7 +191,9 @@ def _audit(backend: Backend, repair_with: Repair | None) -> AuditResult:
     if not isinstance(backend.driver, Audit):
         result.not_compared.append(f"Backend {backend.name}: its driver does not list exports.")
     try:
-        for volume_id in _suspects(backend):
+        exported = abilities.list_exports(backend.driver) or {}
+        result.exports = sum(map(len, exported.values()))
+        for volume_id in _suspects(backend, exported):
             try:
                 result.differences += _confirm(backend, volume_id, repair_with)
             except (exception.BackendError, exception.Unavailable) as error:
@@ -203,9 +207,11 @@ def _audit(backend: Backend, repair_with: Repair | None) -> AuditResult:
     return result
 
 
-def _suspects(backend: Backend) -> list[str]:
-    """Return the volumes that seem to differ; on a busy system many of them do not."""
-    exported = abilities.list_exports(backend.driver) or {}
+def _suspects(backend: Backend, exported: dict[str, list[BackendExport]]) -> list[str]:
+    """Return the volumes that seem to differ; on a busy system many of them do not.
+
+    :param exported: by volume; those of the backend's own volumes are taken out
+    """
     stored = {**backend.driver.list_volumes()}
     living = audit.list_living_ids()
     suspects = [

@@ -10,6 +10,7 @@ import argparse
 import json
 from pathlib import Path
 import sys
+import time
 
 try:
     from attachd.tests.contract import certificate
@@ -31,18 +32,23 @@ def main() -> int:
     )
     parser.add_argument("driver", help="the name of its entry point in the group attachd.drivers")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all details there, too")
-    parser.add_argument("--rst", type=Path, metavar="FILE", help="write the printed table there")
+    parser.add_argument(
+        "--rst",
+        type=Path,
+        metavar="FILE",
+        help="write the table for a page of the documentation there, as reStructuredText",
+    )
     arguments = parser.parse_args()
+    began = time.monotonic()
     try:
         found = certificate.certify(certificate.find_tests(arguments.driver))
     except LookupError as error:
         parser.error(f"{error}")
-    table = certificate.to_rst(found)
-    sys.stdout.write(table)
+    sys.stdout.write(certificate.to_table(found, time.monotonic() - began))
     if arguments.json:
         arguments.json.write_text(json.dumps(found, indent=1) + "\n")
     if arguments.rst:
-        arguments.rst.write_text(table)
+        arguments.rst.write_text(certificate.to_rst(found))
     for backend, entries in found.items():
         for entry in entries.values():
             for name, text in entry["failed"].items():

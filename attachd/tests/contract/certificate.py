@@ -164,6 +164,38 @@ def to_rst(certificate: Certificate) -> str:
     return "\n".join([*lines, ""])
 
 
+def to_table(certificate: Certificate, seconds: float) -> str:
+    """Format a certificate for a terminal, with the numbers of tests.
+
+    :param seconds: how long the tests took
+    """
+    backends = [*certificate]
+    rows = [["declaration", *backends]]
+    rows += [[name, *(_in_words(certificate[item][name]) for item in backends)] for name in NAMES]
+    rows.append(["tests", *(_count_tests(certificate[item]) for item in backends)])
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "  ".join(f"{text:{width}}" for text, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    return "\n".join([*lines, f"{seconds:.0f} s", ""])
+
+
+def _in_words(entry: Mapping[str, Any]) -> str:
+    counts = [f"{len(entry[kind])} {kind}" for kind in (PASSED, FAILED, "skipped") if entry[kind]]
+    shown = {NOT_DECLARED: "-"}.get(entry["result"], entry["result"])
+    return f"{shown} ({', '.join(counts)})" if counts and shown != "-" else shown
+
+
+def _count_tests(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return how many different tests there were, by their outcome; one may test several names."""
+    tests = {
+        kind: {name for entry in found.values() for name in entry[kind]}
+        for kind in (PASSED, FAILED, "skipped")
+    }
+    return ", ".join(f"{len(names)} {kind}" for kind, names in tests.items())
+
+
 def _to_cell(entry: Mapping[str, Any]) -> str:
     result: str = entry["result"]
     if result == FAILED:

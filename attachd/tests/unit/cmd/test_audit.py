@@ -13,6 +13,9 @@ from attachd.manager.audit.rules import REPAIRED, Difference, Kind
 from attachd.manager.audit.runner import AuditResult
 from attachd.tests.fixtures import databases, fake_nova, forked_command, lifetime
 
+CLEAN = "1 back end, 0 exports compared, no difference\n"
+"""What an audit without differences prints."""
+
 
 class CommandCase(forked_command.ForkedCommandCase):
     def setUp(self):
@@ -38,7 +41,7 @@ class CommandCase(forked_command.ForkedCommandCase):
 
 class CommandTest(CommandCase):
     def test_audit_of_empty_deployment_is_clean_and_stray_file_is_reported(self):
-        self.assertEqual((0, "", ""), self.run_audit())
+        self.assertEqual((0, CLEAN, ""), self.run_audit())
         (self.volumes / "stray").write_bytes(b"data")
         code, out, _error = self.run_audit("--repair", "--backend", "files", "--format", "json")
         ((difference,),) = [load["differences"] for load in json.loads(out)]
@@ -65,7 +68,7 @@ class CommandTest(CommandCase):
         (reason,) = memory["not_compared"]
         self.assertIn("Backend memory: not compared, because", reason)
         self.assertIn(reason, error)
-        self.assertEqual((0, "", ""), self.run_audit("--backend", "files", more=more))
+        self.assertEqual((0, CLEAN, ""), self.run_audit("--backend", "files", more=more))
 
 
 class ComputeTest(CommandCase):
@@ -80,12 +83,12 @@ class ComputeTest(CommandCase):
             ["files", "compute"],
             [result["backend"].rpartition("@")[2] for result in json.loads(out)],
         )
-        self.assertEqual((0, "", ""), self.run_audit("--compute=all", more=self.more))
-        self.assertEqual((0, "", ""), self.run_audit(more=self.more))
+        self.assertEqual((0, CLEAN, ""), self.run_audit("--compute=all", more=self.more))
+        self.assertEqual((0, CLEAN, ""), self.run_audit(more=self.more))
         self.assertEqual(2, len(self.nova.requests))
 
     def test_audit_with_compute_down_compares_the_rest(self):
-        self.assertEqual((0, "", ""), self.run_audit())
+        self.assertEqual((0, CLEAN, ""), self.run_audit())
         (self.volumes / "stray").write_bytes(b"data")
         self.nova.close()
         code, out, error = self.run_audit("--compute", more=self.more)
@@ -111,6 +114,23 @@ def printed(write, *found):
     with contextlib.redirect_stdout(io.StringIO()) as output:
         write(found)
     return output.getvalue()
+
+
+class SummaryTest(unittest.TestCase):
+    def test_last_line_counts_what_was_compared(self):
+        for found, expected in (
+            ([findings(exports=0)], "1 back end, 0 exports compared, no difference"),
+            (
+                [findings(exports=3), findings("", REPAIRED, exports=2)],
+                "2 back ends, 5 exports compared, 2 differences, 1 repaired",
+            ),
+            (
+                [findings(exports=1), findings(not_compared=["Down."])],
+                "1 back end, 1 export compared, no difference, not all could be compared",
+            ),
+            ([findings(not_compared=["Down."])], ""),
+        ):
+            self.assertEqual(expected, audit._summarize(found))
 
 
 class CodesTest(unittest.TestCase):

@@ -37,6 +37,14 @@ class LoadTest(backends.BackendCase):
         self.assertEqual(1, len(exporter._exporters))
         labels = {"backend": backends.HOST, "step": "revoke", "outcome": "failed"}
         self.assertEqual(0.0, metric_samples.sample_value("attachd_steps_total", **labels))
+        for name, labels in (
+            ("recovery_actions", {"backend": backends.HOST, "action": "postpone"}),
+            ("recovery_actions", {"backend": "", "action": "remove_member"}),
+            ("lost_agents", {"action": "fence"}),
+            ("agent_messages_dropped", {"reason": "size"}),
+        ):
+            seen = metric_samples.sample_value(f"attachd_{name}_total", **labels)
+            self.assertEqual(0.0, seen, name)
 
     def test_instrument_with_traces_only_starts_no_exporter(self):
         with mock.patch.object(tracing, "is_on", return_value=True):
