@@ -32,8 +32,14 @@ exclude_patterns = ["contributor/_generated/*", "user/_generated/*"]
 nitpicky = True
 pygments_style = "native"
 
+# The pages load nothing from another server, and the search is Sphinx's: both work offline.
+templates_path = ["../templates"]
 html_theme = "openstackdocs"
-html_theme_options = {"display_badge": False, "show_other_versions": False}
+html_theme_options = {
+    "analytics_tracking_code": "",
+    "display_badge": False,
+    "show_other_versions": False,
+}
 graphviz_output_format = "svg"
 
 # Pages that are generated from the code.

@@ -12,5 +12,11 @@ version = release = ""
 root_doc = "index"
 pygments_style = "native"
 
+# The pages load nothing from another server, and the search is Sphinx's: both work offline.
+templates_path = ["../../doc/templates"]
 html_theme = "openstackdocs"
-html_theme_options = {"display_badge": False, "show_other_versions": False}
+html_theme_options = {
+    "analytics_tracking_code": "",
+    "display_badge": False,
+    "show_other_versions": False,
+}

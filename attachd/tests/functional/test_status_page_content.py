@@ -125,7 +125,7 @@ class ManyRowsTest(ContentCase):
         seconds = {}
         for path, expected in (
             ("#/hosts", "of 20"),
-            ("#/hosts?name=0999", "compute-0999"),
+            ("#/hosts?host~=0999", "compute-0999"),
             ("#/hosts/compute-0999", "Devices"),
             ("#/volumes", "of 200"),
             ("#/volumes?page=200", "Page 200"),

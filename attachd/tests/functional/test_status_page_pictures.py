@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Screenshots of each page of the status page: wide and narrow, light and dark.
 
+Each is checked by axe-core for what keeps people from using it.
+
 ``ATTACHD_TEST_SCREENSHOTS`` names the folder where they are kept; ``tox -e screenshots`` writes
 those of the documentation.
 """
@@ -10,7 +12,7 @@ import os
 from pathlib import Path
 
 from attachd.db import models
-from attachd.tests.fixtures import lifetime, status_page_rows
+from attachd.tests.fixtures import axe, lifetime, status_page_rows
 from attachd.tests.functional.test_status_page import TgtCase
 from attachd.tests.selection import full_only
 
@@ -24,6 +26,7 @@ class PicturesTest(TgtCase):
         named = os.environ.get("ATTACHD_TEST_SCREENSHOTS")
         self.folder = Path(named) if named else lifetime.temp_dir(self)
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.axe = axe.require_source(self)
 
     def use_api(self):
         """Fence a host and drain another one; return the id of an attachment that was detached."""
@@ -73,10 +76,11 @@ class PicturesTest(TgtCase):
         }
 
     def store(self, name, dimensions):
-        """Check that the page is not wider than the window, and store its picture."""
+        """Check that a page fits the window and is accessible, and store its picture."""
         width = self.browser.run("return document.documentElement.scrollWidth")
         self.assertEqual(dimensions[0], width)
         self.browser.screenshot(self.folder / name)
+        self.assertEqual([], axe.find_violations(self.browser, self.axe), name)
         self.assert_no_problems()
 
     def test_each_page_fits_and_is_stored_as_picture(self):

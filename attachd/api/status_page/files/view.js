@@ -61,6 +61,10 @@ const shortened = (id) => (id.length === 36 ? id.slice(0, 8) : id);
 export const idLink = (kind, id) =>
   id ? html`<a class="id" href=${pathOf(kind, id)} title=${id}>${shortened(id)}</a>` : "–";
 
+/** A link to a volume, by its name if it has one. */
+export const volumeLink = (id, text) =>
+  text ? html`<a href=${pathOf("volumes", id)} title=${id}>${name(text)}</a>` : idLink("volumes", id);
+
 /** The path of a device, by its last part; "na" is what clients say that know none. */
 export const device = (path) =>
   path && path !== "na"

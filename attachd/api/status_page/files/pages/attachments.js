@@ -11,6 +11,7 @@ import {
   nothing,
   pager,
   table,
+  volumeLink,
 } from "../view.js";
 
 const STATUSES = [
@@ -26,10 +27,10 @@ export const COLUMNS = [
   { head: "Attachment", cell: (row) => idLink("attachments", row.id) },
   { head: "Status", cell: (row) => html`${badge(row.status)} ${conditionBadge(row)}` },
   { head: "Host", cell: (row) => hostLink(row.attached_host, session.isAdmin) },
-  { head: "Volume", cell: (row) => idLink("volumes", row.volume_id) },
+  { head: "Volume", cell: (row) => volumeLink(row.volume_id, row.volume_name) },
   { head: "Mode", cell: (row) => mode(row.attach_mode) },
   { head: "Device", cell: (row) => device(row.device) },
-  { head: "Age", cell: (row) => ago(row.created_at) },
+  { head: "Age", cell: (row) => ago(row.attached_at || row.created_at) },
 ];
 
 export const mode = (text) => (!text || text === "null" ? "–" : text);

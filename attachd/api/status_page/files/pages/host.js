@@ -39,6 +39,14 @@ async function load({ id }, _query, signal) {
   return { host, agent: agent?.agent ?? null, attachments: [...known.values(), ...missing] };
 }
 
+function leaseText({ lost_at: lost, lost_action: action, seconds, expires_at: end }) {
+  if (lost) {
+    return html`${badge("error")} over, lost since ${exactly(lost)}${action === "fence" ? ", fenced" : nothing}`;
+  }
+  if (seconds === null) return "without end";
+  return html`${seconds} s, until ${exactly(end)} unless the agent reports`;
+}
+
 const DRAIN_COLUMNS = [
   { head: "Attachment", cell: (row) => idLink("attachments", row.attachment_id) },
   { head: "Volume", cell: (row) => idLink("volumes", row.volume_id) },
@@ -96,6 +104,7 @@ export const page = {
         "Fenced",
         host.fenced ? html`since ${exactly(host.fenced_at)}: ${name(host.reason)}` : null,
       ],
+      ["Lease", agent?.lease && leaseText(agent.lease)],
       ["Error", agent?.error],
       ["Agent", agent?.version],
       ["Connector", agent?.connector_type],

@@ -2,8 +2,17 @@ import { find, get, everywhere } from "../api.js";
 import { plural } from "../format.js";
 import { eventTitle } from "../pictures.js";
 import { session } from "../session.js";
-import { ago, badge, hostLink, html, idLink, name, nothing, section } from "../view.js";
-import { loadHosts } from "./hosts.js";
+import {
+  ago,
+  badge,
+  hostLink,
+  html,
+  idLink,
+  name,
+  nothing,
+  section,
+  volumeLink,
+} from "../view.js";
 
 const LIMIT = 20; // Of one kind of problem.
 const LONG = 5 * 60; // Seconds after which attaching or detaching counts as a problem.
@@ -63,19 +72,19 @@ const brokenVolumes = (signal) =>
     return { items, count: answer.count, filters: { status } };
   });
 
-function agentProblem({ host, agent }) {
-  const item = { kind: "hosts", host, since: agent.last_seen };
+function agentProblem(agent) {
+  const item = { kind: "hosts", host: agent.host, since: agent.last_seen };
   if (!["up", "new"].includes(agent.state)) {
     return { ...item, status: agent.state, text: agent.error ?? "Its agent does not report." };
   }
   return { ...item, status: "error", text: agent.error };
 }
 
-function fenceProblem({ host, closed }) {
+function fenceProblem(closed) {
   const left = closed.attachment_ids.length;
   return {
     kind: "hosts",
-    host,
+    host: closed.host,
     status: "fenced",
     severity: left ? "bad" : "warn",
     since: closed.fenced_at,
@@ -83,7 +92,7 @@ function fenceProblem({ host, closed }) {
   };
 }
 
-function drainProblem({ host, closed: { drain } }) {
+function drainProblem({ host, drain }) {
   const failed = drain.counts.failed ?? 0;
   return {
     kind: "hosts",
@@ -96,14 +105,21 @@ function drainProblem({ host, closed: { drain } }) {
 }
 
 async function brokenHosts(signal) {
-  const items = (await loadHosts(signal)).flatMap((row) => [
-    ...(row.agent && (row.agent.error || !["up", "new"].includes(row.agent.state))
-      ? [agentProblem(row)]
-      : []),
-    ...(row.closed?.fenced ? [fenceProblem(row)] : []),
-    ...(row.closed?.drain ? [drainProblem(row)] : []),
+  const query = { limit: 5 * LIMIT, with_count: "true" };
+  const [agents, closed] = await Promise.all([
+    get("/agents", { ...query, in_trouble: "true" }, signal),
+    get("/hosts", query, signal),
   ]);
-  return { items: items.slice(0, 5 * LIMIT), count: items.length };
+  const items = [
+    ...agents.agents.map(agentProblem),
+    ...closed.hosts.flatMap((row) => [
+      ...(row.fenced ? [fenceProblem(row)] : []),
+      ...(row.drain ? [drainProblem(row)] : []),
+    ]),
+  ];
+  const left =
+    agents.count - agents.agents.length + closed.count - closed.hosts.length + items.length;
+  return { items, count: left, filters: { hosts: "in trouble" } };
 }
 
 async function brokenServices(signal) {
@@ -162,13 +178,14 @@ const severity = (item) =>
 const subject = (item) => {
   if (item.kind === "hosts") return hostLink(item.host);
   if (item.kind === "services") return html`<a href="#/services">${name(item.host)}</a>`;
-  return html`${item.volume_name ? html`${name(item.volume_name)} ` : nothing}${idLink(item.kind, item.id)}`;
+  if (item.kind === "volumes") return volumeLink(item.id, item.volume_name);
+  return idLink(item.kind, item.id);
 };
 
 const context = (item) =>
   item.kind === "attachments"
     ? html`<span class="muted"
-        >volume ${idLink("volumes", item.volume_id)} on
+        >volume ${volumeLink(item.volume_id, item.volume_name)} on
         ${hostLink(item.attached_host, session.isAdmin)}</span
       >`
     : nothing;

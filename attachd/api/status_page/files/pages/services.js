@@ -1,4 +1,4 @@
-import { get } from "../api.js";
+import { get, PAGE_SIZE } from "../api.js";
 import { ago, badge, hostLink, html, name, nothing, section, table } from "../view.js";
 
 const MANAGERS = [
@@ -23,25 +23,23 @@ const AGENTS = [
   { head: "Error", cell: (row) => row.error ?? nothing },
 ];
 
-const SHOWN = 50;
-
 export const page = {
   title: () => "Managers and agents",
   load: async (_params, _query, signal) => {
-    const [{ services }, { agents }] = await Promise.all([
+    const [{ services }, { agents, count }] = await Promise.all([
       get("/os-services", {}, signal),
-      get("/agents", {}, signal),
+      get("/agents", { limit: PAGE_SIZE, with_count: "true" }, signal),
     ]);
-    return { services, agents };
+    return { services, agents, count };
   },
-  view: ({ services, agents }) =>
+  view: ({ services, agents, count }) =>
     html` ${section("Managers, by back end", table("Managers", MANAGERS, services, "No manager has reported."))}
     ${section(
       "Agents",
-      html`${table("Agents", AGENTS, agents.slice(0, SHOWN), "No host has an agent.")}
+      html`${table("Agents", AGENTS, agents, "No host has an agent.")}
       ${
-        agents.length > SHOWN
-          ? html`<p><a href="#/hosts">All ${agents.length} are among the hosts</a></p>`
+        count > agents.length
+          ? html`<p><a href="#/hosts">All ${count} are among the hosts</a></p>`
           : nothing
       }`,
     )}`,
