@@ -47,6 +47,33 @@ function detachText(attachment, volume) {
   }`;
 }
 
+export function attach(volume) {
+  ask({
+    title: html`Attach volume ${name(volume.name || volume.id)}?`,
+    text: html`<p>
+      The storage gives the host access, and the agent of the host makes the device. What is on the
+      volume is not changed.
+    </p>`,
+    fields: html`<label class="wide"
+        >Host with an agent <input name="host" required maxlength="255" autocomplete="off"
+      /></label>
+      <label class="check"
+        ><input type="checkbox" name="readOnly" /> Read-only: the host may not write</label
+      >`,
+    confirm: "Attach",
+    run: async ({ host, readOnly }) => {
+      const body = { volume_uuid: volume.id, host, ...(readOnly ? { mode: "ro" } : {}) };
+      const { attachment } = await request("POST", "/attachments", { body: { attachment: body } });
+      effects.announce("Attached");
+      return html`<p>
+        ${name(host)} has it as
+        <span class="path">${attachment.device ?? "a device that is not reported yet"}</span>.
+      </p>`;
+    },
+    finished: finish,
+  });
+}
+
 export function detach(attachment, volume) {
   ask({
     title: "Detach the volume?",

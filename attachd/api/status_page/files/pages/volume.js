@@ -1,3 +1,4 @@
+import { attach } from "../actions.js";
 import { get } from "../api.js";
 import { gib } from "../format.js";
 import { session } from "../session.js";
@@ -11,6 +12,7 @@ import {
   html,
   idLink,
   name,
+  nothing,
   section,
   table,
 } from "../view.js";
@@ -42,6 +44,13 @@ export const page = {
       ["Zone", volume.availability_zone],
       ["Created", exactly(volume.created_at)],
     ])}
+    ${
+      session.isAdmin && (volume.status === "available" || volume.multiattach)
+        ? html`<div class="actions">
+            <button @click=${() => attach(volume)}>Attach…</button>
+          </div>`
+        : nothing
+    }
     ${section("Attachments", table("Attachments", COLUMNS, volume.attachments, "It is not attached."))}`,
   concerns: (event, { id }) => event.volume_id === id,
 };

@@ -8,10 +8,9 @@ import {
   hostLink,
   html,
   idLink,
-  name,
-  nothing,
   pager,
   table,
+  volumeLink,
 } from "../view.js";
 import { mode } from "./attachments.js";
 
@@ -30,7 +29,9 @@ export const COLUMNS = [
   {
     head: "Volume",
     cell: (row) =>
-      html`${row.name ? html`${name(row.name)} ` : nothing}${idLink("volumes", row.id)}`,
+      row.name
+        ? html`${volumeLink(row.id, row.name)} <span class="id muted">${row.id.slice(0, 8)}</span>`
+        : idLink("volumes", row.id),
   },
   { head: "Status", cell: (row) => badge(row.status) },
   { head: "Size", cell: (row) => gib(row.size), kind: "number" },
