@@ -178,3 +178,20 @@ def limits(ctx: RequestContext, query: Query, version: mv.Version) -> Body:
     if policy_rules.allows(ctx, policy.USED_LIMITS, target):
         absolute |= used_limits(quotas.usage(project))
     return {"limits": {"rate": [], "absolute": absolute}}
+
+
+@endpoint(
+    "GET",
+    "/permissions",
+    attachd_since=mv.ATTACHD_1_1,
+    policy=policy.PERMISSIONS,
+    doc=EndpointDoc({"permissions": list[str]}),
+)
+def permissions(ctx: RequestContext) -> Body:
+    """List the rules of policy that allow the caller to act on what is its own.
+
+    A client can leave out what would be refused; each call is checked by itself nevertheless.
+    """
+    target = {"project_id": ctx.project_id, "user_id": ctx.user_id}
+    names = sorted(rule.name for rule in policy_rules.list_rules() if ":" in rule.name)
+    return {"permissions": [name for name in names if policy_rules.allows(ctx, name, target)]}

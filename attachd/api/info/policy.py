@@ -7,6 +7,7 @@ LIMITS = "volume:limits_get"
 USED_LIMITS = "limits_extension:used_limits"
 EXTENSIONS = "volume:extensions_get"
 ZONES = "volume:availability_zone_list"
+PERMISSIONS = "volume:permissions_get"
 
 RULES = [
     policy_rules.rule(
@@ -21,6 +22,12 @@ RULES = [
         "List the extensions of the API.",
         "GET /extensions",
         "GET /extensions/{alias}",
+    ),
+    policy_rules.rule(
+        PERMISSIONS,
+        policy_rules.ALLOW_ALL,
+        "List the rules that allow the caller to act in its own project.",
+        "GET /permissions",
     ),
     policy_rules.rule(
         ZONES, policy_rules.READER, "List the availability zones.", "GET /os-availability-zone"

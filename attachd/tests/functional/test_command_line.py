@@ -248,7 +248,7 @@ class AttachmentsTest(HostCliCase):
             listed = self.attachd("attachment-list", *words, "-f", "value", "-c", "ID")
             self.assertEqual(f"{attachment}\n" if found else "", listed, words)
         csv = self.attachd("attachment-list", "--long", "-f", "csv")
-        self.assertIn(f'"{attachment}","{volume}","","attached","rw"', csv)
+        self.assertIn(f'"{attachment}","{volume}","","attached","data"', csv)
 
         said = self.attachd("attachment-delete", attachment, attachment, code=1)
         self.assertEqual(1, len(said.splitlines()), said)

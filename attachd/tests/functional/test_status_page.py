@@ -75,6 +75,7 @@ class TgtCase(StatusPageCase):
 
 class SmokeTest(StatusPageCase):
     def test_page_shows_attachment_live_and_detaches_it(self):
+        self.assertIn(f"Status page: {self.url}\n", self.service.output)
         page = self.browser
         page.open(self.url)
         page.wait_for("Nothing is wrong.")

@@ -6,7 +6,7 @@ import time
 
 import requests
 
-from attachd.tests.fixtures import status_page_rows
+from attachd.tests.fixtures import prefix_proxy, status_page_rows
 from attachd.tests.fixtures.deployments import NO_LOOP_DEVICES, AllInOne
 from attachd.tests.functional.test_status_page import VERSION, StatusPageCase
 from attachd.tests.selection import full_only
@@ -159,3 +159,23 @@ class ManyRowsTest(ContentCase):
         api = median("/v3/attachments?limit=1", **{"OpenStack-API-Version": VERSION})
         print(f"seconds to the first byte: page {page}, API {api}")  # noqa: T201  as above
         self.assertLess(page, api + 0.05)
+
+
+@full_only("browser")
+class PrefixTest(ContentCase):
+    def test_page_below_a_prefix_of_a_proxy_works_and_is_live(self):
+        url = prefix_proxy.start(self, self.service.url)
+        page = self.browser
+        page.open(f"{url}/ui")
+        page.wait_for("Nothing is wrong.")
+        page.wait_for("Live", ".live")
+        _volume, attachment = self.attach("compute-7", name="data")
+        page.wait_for("Attached", ".feed")
+        page.click("Attachments", "nav")
+        page.click(attachment[:8], "table")
+        page.wait_for("Host has access", ".timeline")
+        self.assertEqual(f"{prefix_proxy.PREFIX}/ui/", page.run("return location.pathname"))
+        page.click("Detach…")
+        page.click("Detach", "dialog")
+        page.wait_for("Done", "dialog")
+        self.assert_no_problems()

@@ -89,6 +89,10 @@ class PicturesTest(TgtCase):
         page.open(self.url)
         page.wait_for("Live", ".live")
         page.wait_for("Detached", ".feed")
+        page.run("document.querySelector('header img').removeAttribute('alt')")
+        (found,) = axe.find_violations(page, self.axe)
+        self.assertEqual("image-alt", found["rule"], "axe finds what is wrong")
+        page.run("document.querySelector('header img').alt = ''")
         for size, dimensions in SIZES.items():
             page.set_size(*dimensions)
             for scheme in ("light", "dark"):

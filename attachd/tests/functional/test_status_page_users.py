@@ -80,6 +80,22 @@ class PasswordTest(StatusPageCase):
             self.assertIn(text, page.text("nav"))
         self.assert_no_problems()
 
+    def test_actions_that_policy_refuses_are_not_offered(self):
+        page = self.browser
+        page.open(self.url)
+        page.wait_for("Sign in to attachd")
+        self.sign_in("bob")
+        page.wait_for("Nothing is wrong.", "main")
+        may = "return import('./session.js').then((module) => module.may(arguments[0]))"
+        self.assertFalse(page.run(may, "attachment_delete"))
+        self.assertFalse(page.run(may, "host_fence"))
+        page.click("Sign out", "header")
+        page.wait_for("Sign in to attachd")
+        self.sign_in("alice")
+        page.wait_for("Nothing is wrong.", "main")
+        self.assertTrue(page.run(may, "attachment_delete"))
+        self.assertFalse(page.run(may, "host_fence"))
+
     def test_refused_action_is_shown_and_changes_nothing(self):
         page = self.browser
         self.use("alice")
@@ -88,6 +104,7 @@ class PasswordTest(StatusPageCase):
         page.open(f"{self.url}#/attachments/{attachment}")
         self.sign_in("alice")
         page.wait_for("Host has access", ".timeline")
+        page.wait_for("Detach…", "main")
         # Another tab of this user signs in as one who may only read.
         page.run(
             "import('./session.js').then((module) => module.signInByPassword(...arguments))",

@@ -106,4 +106,6 @@ export async function learnRole() {
     session.isAdmin = false;
     await get("/attachments", { limit: 1 });
   }
+  const known = await find("/permissions");
+  session.rules = known && new Set(known.permissions);
 }

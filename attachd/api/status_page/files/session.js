@@ -3,8 +3,14 @@
 
 const KEY = "attachd.sign-in";
 
-/** `isAdmin`: whether policy lets the user see hosts. */
-export const session = { settings: null, headers: null, user: "", isAdmin: false };
+/**
+ * `isAdmin`: whether policy lets the user see hosts. `rules`: those that allow the user something;
+ * null if the API does not say.
+ */
+export const session = { settings: null, headers: null, user: "", isAdmin: false, rules: null };
+
+/** Return whether policy allows an action, as far as is known; the API checks each by itself. */
+export const may = (rule) => session.rules === null || session.rules.has(`volume:${rule}`);
 
 export async function loadSettings() {
   const response = await fetch("settings.json", { credentials: "omit" });
@@ -31,7 +37,7 @@ function keep(headers, user) {
 
 export function signOut() {
   sessionStorage.removeItem(KEY);
-  Object.assign(session, { headers: null, user: "", isAdmin: false });
+  Object.assign(session, { headers: null, user: "", isAdmin: false, rules: null });
 }
 
 export function signInByToken(token) {

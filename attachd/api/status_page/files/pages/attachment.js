@@ -1,6 +1,6 @@
 import { detach } from "../actions.js";
 import { find, get } from "../api.js";
-import { session } from "../session.js";
+import { may, session } from "../session.js";
 import { timeline } from "../pictures.js";
 import { badge, exactly, facts, hostLink, html, idLink, name, nothing, section } from "../view.js";
 import { mode } from "./attachments.js";
@@ -51,7 +51,7 @@ export const page = {
       ["Ends unless connected", attachment.expires_at && exactly(attachment.expires_at)],
     ])}
     ${
-      ["deleted", "detached"].includes(attachment.status)
+      ["deleted", "detached"].includes(attachment.status) || !may("attachment_delete")
         ? nothing
         : html`<div class="actions">
             <button class="danger" @click=${() => detach(attachment, volume)}>Detach…</button>

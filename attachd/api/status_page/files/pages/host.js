@@ -1,6 +1,7 @@
 import { drain, fence, resume, unfence } from "../actions.js";
 import { find, get } from "../api.js";
 import { plural } from "../format.js";
+import { may } from "../session.js";
 import {
   ago,
   badge,
@@ -80,17 +81,18 @@ const DEVICE_COLUMNS = [
   { head: "Mounted at", cell: (row) => html`<span class="path">${row.mountpoint ?? "–"}</span>` },
 ];
 
+const button = (rule, label, act, kind = nothing) =>
+  may(rule) ? html`<button class=${kind} @click=${act}>${label}</button>` : nothing;
+
 const buttons = (host, attachments) =>
   html`<div class="actions">
     ${
       host.fenced
-        ? html`<button @click=${() => unfence(host)}>Lift fence…</button>`
-        : html`<button class="danger" @click=${() => fence(host, attachments)}>Fence…</button>`
+        ? button("host_unfence", "Lift fence…", () => unfence(host))
+        : button("host_fence", "Fence…", () => fence(host, attachments), "danger")
     }
-    <button @click=${() => drain(host, attachments)}>
-      ${host.drain ? "Drain again…" : "Drain…"}
-    </button>
-    ${host.drain ? html`<button @click=${() => resume(host)}>Resume…</button>` : nothing}
+    ${button("host_drain", host.drain ? "Drain again…" : "Drain…", () => drain(host, attachments))}
+    ${host.drain ? button("host_resume", "Resume…", () => resume(host)) : nothing}
   </div>`;
 
 export const page = {

@@ -1,7 +1,7 @@
 import { attach } from "../actions.js";
 import { get } from "../api.js";
 import { gib } from "../format.js";
-import { session } from "../session.js";
+import { may, session } from "../session.js";
 import {
   ago,
   badge,
@@ -45,7 +45,7 @@ export const page = {
       ["Created", exactly(volume.created_at)],
     ])}
     ${
-      session.isAdmin && (volume.status === "available" || volume.multiattach)
+      may("attachment_create_on_host") && (volume.status === "available" || volume.multiattach)
         ? html`<div class="actions">
             <button @click=${() => attach(volume)}>Attach…</button>
           </div>`

@@ -110,3 +110,21 @@ class TablesTest(unittest.TestCase):
         shown = handlers.absolute_limits(dict.fromkeys(handlers.LIMITED, 1))
         self.assertEqual({1}, set(shown.values()))
         self.assertEqual(5, len(shown))
+
+
+class PermissionsTest(api_context.ApiContextCase):
+    def rules(self, *roles):
+        found = handlers.permissions(api_context.make_context(*roles))["permissions"]
+        self.assertEqual(sorted(found), found)
+        return set(found)
+
+    def test_permissions_are_those_of_the_roles(self):
+        reader, member, admin = self.rules("reader"), self.rules(), self.rules(*api_context.ADMIN)
+        self.assertLess(reader, member)
+        self.assertLess(member, admin)
+        for rule, *expected in (
+            ("volume:attachment_get", True, True, True),
+            ("volume:attachment_delete", False, True, True),
+            ("volume:host_fence", False, False, True),
+        ):
+            self.assertEqual(expected, [rule in rules for rules in (reader, member, admin)], rule)
