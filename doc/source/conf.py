@@ -34,6 +34,7 @@ pygments_style = "native"
 
 # The pages load nothing from another server, and the search is Sphinx's: both work offline.
 templates_path = ["../templates"]
+html_short_title = "attachd"
 html_theme = "openstackdocs"
 html_theme_options = {
     "analytics_tracking_code": "",

@@ -14,6 +14,7 @@ pygments_style = "native"
 
 # The pages load nothing from another server, and the search is Sphinx's: both work offline.
 templates_path = ["../../doc/templates"]
+html_short_title = "attachd release notes"
 html_theme = "openstackdocs"
 html_theme_options = {
     "analytics_tracking_code": "",
