@@ -153,7 +153,7 @@ class OperatorTest(AgentPageCase):
         listed = self.step(attachd, "attachment-list", "--all-projects")
         (line,) = [text for text in listed.splitlines() if self.name in text]
         self.assertIn(self.old.name, line)
-        self.assertRegex(line, r"\| +\d+s \|")
+        self.assertRegex(line, r"\| \d+m?\d*s? +\|\Z")
         self.report("which host has it, since when", "commands")
         self.lose()
         self.began = time.monotonic()

@@ -227,6 +227,7 @@ function find(event) {
   event.preventDefault();
   const text = new FormData(event.target).get("text").trim();
   if (text) location.hash = searchPath(text);
+  event.target.reset();
 }
 
 const content = () =>
