@@ -14,6 +14,7 @@ import sys
 import time
 import uuid
 
+import grpc
 import testtools
 
 from attachd.tests.fixtures import agent_deployment, csi_driver
@@ -52,13 +53,26 @@ class LostNodeTest(testtools.TestCase):
         self.addCleanup(self.remove_volume)
 
     def remove_volume(self):
+        fields = {"volume_id": self.volume_id}
         for node in (self.lost, self.other):
-            fields = {"volume_id": self.volume_id}
-            node.driver.call("NodeUnpublishVolume", target_path=f"{node.folder}/pod", **fields)
-            staging = f"{node.folder}/staging"
-            node.driver.call("NodeUnstageVolume", staging_target_path=staging, **fields)
+            pod, staging = f"{node.folder}/pod", f"{node.folder}/staging"
+            self.repeat(node.driver, "NodeUnpublishVolume", target_path=pod, **fields)
+            self.repeat(node.driver, "NodeUnstageVolume", staging_target_path=staging, **fields)
         self.controller.call("ControllerUnpublishVolume", volume_id=self.volume_id)
         self.controller.call("DeleteVolume", volume_id=self.volume_id)
+
+    def repeat(self, driver, name, **fields):
+        """Make a call until it succeeds: the agent that goes on may work on the volume."""
+
+        def succeed():
+            try:
+                driver.call(name, **fields)
+            except grpc.RpcError as error:
+                self.assertIs(grpc.StatusCode.ABORTED, error.code(), error)
+                return False
+            return True
+
+        wait_until(succeed)
 
     def start_pod(self, node, controller):
         """Publish, stage and publish the volume; return the device of the pod."""
