@@ -260,7 +260,7 @@ class AgentLeaseTest(fake_host.FakeHostCase):
 
     def test_agent_that_is_cut_off_stops_writers_and_makes_no_device(self):
         down = exception.Unavailable(reason="No manager answers.")
-        with mock.patch.object(agent_manager_api, "report", side_effect=down):
+        with mock.patch.object(agent_manager_api, "_call", side_effect=down):
             self.pass_time(39)
             self.assertRaises(exception.Unavailable, self.agent.report)
             self.assertEqual([], self.stopped)

@@ -13,6 +13,7 @@ from attachd.rpc import agent_manager_api, agent_transport
 CREDENTIALS = agent_manager_api.AgentCredentials("compute-1", "k" * 43, "p" * 32)
 MESSAGES = {
     "report": {"report": {"error": None}},
+    "renew": {"renewal": {"content_number": 1}},
     "desired_state": {"attachment_id": "a"},
     "connected": {"attachment_id": "a", "generation": 2, "device": "/dev/sdb"},
     "failed": {"attachment_id": "a", "generation": 2, "error": "no session"},
@@ -41,7 +42,7 @@ class AgentManagerApiTest(unittest.TestCase):
     def test_messages_go_to_registry_with_host_key_and_process(self):
         for method, arguments in MESSAGES.items():
             self.client.reset_mock()
-            process = {} if method == "report" else {"process": "p" * 32}
+            process = {} if method in {"report", "renew"} else {"process": "p" * 32}
             ask(method)
             self.made.assert_called_with(
                 "compute-1", agent_manager_api.TIMEOUT, agent_manager_api.VERSION

@@ -24,6 +24,11 @@ def replace(test, names):
         test.calls.attach_mock(replacement, name)
 
 
+def make_attachment():
+    row = test_view.row()
+    return mock.Mock(wire_state="reserved", **{"to_row.return_value": row}, **row)
+
+
 class Case(conf_fixture.DefaultConfCase):
     def setUp(self):
         super().setUp()
@@ -33,7 +38,7 @@ class Case(conf_fixture.DefaultConfCase):
         replace(self, patched)
         self.ctx = self.calls.ctx
         self.ctx.attachd_version = None
-        self.attachment = mock.Mock(wire_state="reserved", **test_view.row())
+        self.attachment = make_attachment()
         self.Attachment.get.return_value = self.attachment
         self.manager_api.attach_exclusive.return_value = CONNECTED
 
@@ -112,7 +117,7 @@ class CreateTest(conf_fixture.DefaultConfCase):
         replace(self, {"Volume": handlers, **patched})
         self.ctx = self.calls.ctx
         self.ctx.attachd_version = None
-        self.attachment = mock.Mock(wire_state="reserved", **test_view.row())
+        self.attachment = make_attachment()
         self.volume = self.Volume.get.return_value
         self.get_or_create.return_value = self.attachment
         self.manager_api.attach.return_value = CONNECTED
