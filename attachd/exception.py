@@ -684,6 +684,16 @@ class EarlyRestart(OldReport):
     )
 
 
+class ProcessNotAccepted(Conflict):
+    """A call comes from a process of an agent that has not reported yet, or not any more."""
+
+    msg_fmt = (
+        "This process of the agent of host %(host)s has no accepted report yet, or another one "
+        "has reported since. A process that has started is accepted with its first report: repeat "
+        "the call."
+    )
+
+
 class AgentNotFound(NotFound):
     """This host is not registered."""
 

@@ -124,8 +124,8 @@ class LocalCalls:
 
     def _ask_for(self, attachment_id: str, entry: Entry | None) -> None:
         """Have the attachment reconciled; raises CallError if the service does not know it."""
-        # If no manager answers, one may before the deadline.
-        with contextlib.suppress(exception.Unavailable):
+        # If no manager answers, or the first report is under way, that may be over in time.
+        with contextlib.suppress(exception.Unavailable, exception.ProcessNotAccepted):
             if entry is None:
                 self._get_desired(attachment_id)
             self._submit([attachment_id])

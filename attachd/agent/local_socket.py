@@ -148,7 +148,7 @@ class LocalSocket:
 
 
 def _code_of(error: exception.AttachdError) -> Code:
-    if isinstance(error, exception.Unavailable):
+    if isinstance(error, exception.Unavailable | exception.ProcessNotAccepted):
         return Code.UNAVAILABLE
     if isinstance(error, exception.GrowthNeedsDetach):
         return Code.DETACH_FIRST

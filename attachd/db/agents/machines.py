@@ -239,14 +239,11 @@ def check_caller(row: MachineRow, process: str) -> None:
     """Check that a call comes from the process whose report was accepted.
 
     :raises AgentConflict: two machines report for the host
-    :raises Conflict: it is another process
+    :raises ProcessNotAccepted: it is another process
     """
     check_single(row)
     if row["report_process"] != process:
-        raise exception.Conflict(
-            reason=f"This process of the agent of host {row['host']} has no accepted report yet, "
-            "or another one has reported since."
-        )
+        raise exception.ProcessNotAccepted(host=row["host"])
 
 
 def check_single(row: MachineRow) -> None:

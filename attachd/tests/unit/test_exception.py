@@ -30,6 +30,7 @@ _NOT_IN_API = {
     exception.MachineRefused,
     exception.MissingRequirements,
     exception.OldReport,
+    exception.ProcessNotAccepted,
 }
 """Errors of managers, hosts and commands, which no call of the API is answered with."""
 
@@ -58,6 +59,7 @@ CODES = {
     "VersionNotFound": 404,
     "NotAcceptable": 406,
     "Conflict": 409,
+    "ProcessNotAccepted": 409,
     "DevicePresent": 409,
     "HostLimitExceeded": 409,
     "InitiatorTaken": 409,

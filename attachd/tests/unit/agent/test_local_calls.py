@@ -6,7 +6,7 @@ import json
 from unittest import mock
 
 from attachd import exception
-from attachd.agent import local_calls
+from attachd.agent import local_calls, local_socket
 from attachd.agent.connectors.base import Options
 from attachd.agent.journal import Entry, Owner, Step
 from attachd.agent.local_calls import LocalCalls
@@ -111,6 +111,15 @@ class LocalCallsTest(fake_host.FakeHostCase):
             self.assert_refused(Code.NOT_READY, UNKNOWN, "device", attachment_id=UNKNOWN)
             with self.assertRaises(exception.Unavailable):
                 self.call("grow", attachment_id=UNKNOWN)
+
+    def test_device_before_first_report_of_process_is_waited_for(self):
+        early = exception.ProcessNotAccepted(host="node-1")
+        with mock.patch.object(agent_manager_api, "desired_state", side_effect=early):
+            self.assert_refused(Code.NOT_READY, UNKNOWN, "device", attachment_id=UNKNOWN)
+            with self.assertRaises(exception.ProcessNotAccepted) as caught:
+                self.call("grow", attachment_id=UNKNOWN)
+        # A caller repeats it: nothing is wrong with the host.
+        self.assertEqual(Code.UNAVAILABLE, local_socket._code_of(caught.exception))
 
     def test_host_without_lease_has_no_usable_device(self):
         attachment_id = self.attached()
