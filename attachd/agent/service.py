@@ -77,10 +77,14 @@ class Endpoint:
 
 
 class AcceptedReport(NamedTuple):
-    """The last whole report, and the answer to it."""
+    """The last whole report, and the answer to it.
+
+    :ivar digest: of the answer
+    """
 
     said: agent_manager_api.Report
     desired: list[DesiredState]
+    digest: str
 
     def is_equal(self, said: agent_manager_api.Report) -> bool:
         """Return whether another report says the same of the host."""
@@ -90,7 +94,7 @@ class AcceptedReport(NamedTuple):
         """Return what is sent instead of such a report."""
         return {
             "content_number": self.said["token"]["number"],
-            "desired": desired_states.digest(self.desired),
+            "desired": self.digest,
             "boot_id": said["boot_id"],
             "lease": said["lease"],
             "machine_id": said["machine_id"],
@@ -292,7 +296,7 @@ class Agent:
             said = {**said, "token": self._tokens.take()}
         self._accepted = None
         desired = agent_manager_api.report(self._credentials, said, timeout)
-        self._accepted = AcceptedReport(said, desired)
+        self._accepted = AcceptedReport(said, desired, desired_states.digest(desired))
         return desired
 
     def _list_pending(self, desired_states: list[DesiredState]) -> list[str]:

@@ -5,7 +5,7 @@ The key of an agent is stored as a digest. The key of a deleted agent is not acc
 attachments can only be removed by force, until its host is registered again.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 import datetime
 import hashlib
 from typing import Any, Final, NamedTuple, TypedDict
@@ -314,7 +314,7 @@ def list_assigned(host: str, attachment_id: str | None = None) -> list[AssignedR
     :returns: oldest first, with secrets
     """
     return session.fetch_all(
-        _select_assigned(_ATTACHMENTS.c.agent == host, attachment_id), AssignedRow
+        _select_assigned(_ATTACHMENTS.c.agent, host, attachment_id), AssignedRow
     )
 
 
@@ -337,19 +337,31 @@ _WITH_ACCESS: Final = _ATTACHMENTS.c.state.in_(
 )
 
 
-def _select_desired(agent: sa.Column[Any]) -> CompiledSelect[DesiredRow]:
-    names = ("id", "volume_id", "state", "mode", "generation", "secret_generation")
-    statement = (
+def _select_with_volume(
+    columns: Iterable[sa.ColumnElement[Any]], of_volume: Iterable[str], agent: sa.Column[Any]
+) -> sa.Select[Any]:
+    """Select the attachments of an agent with access, oldest first; it is bound as match_host.
+
+    :param columns: of the attachment
+    :param of_volume: columns of its volume, which become ``volume_...``
+    :param agent: the column that has the name of the agent
+    """
+    return (
         sa.select(
-            *(_ATTACHMENTS.c[name] for name in names),
-            *(_VOLUMES.c[name].label(f"volume_{name}") for name in _OF_DESIRED_VOLUME),
+            *columns,
+            *(_VOLUMES.c[name].label(f"volume_{name}") for name in of_volume),
             statements.TYPE_SPECS,
         )
         .join(_VOLUMES, _VOLUMES.c.id == _ATTACHMENTS.c.volume_id)
         .where(agent == sa.bindparam("match_host"), _WITH_ACCESS)
         .order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id)
     )
-    return CompiledSelect(statement, DesiredRow)
+
+
+def _select_desired(agent: sa.Column[Any]) -> CompiledSelect[DesiredRow]:
+    names = ("id", "volume_id", "state", "mode", "generation", "secret_generation")
+    columns = (_ATTACHMENTS.c[name] for name in names)
+    return CompiledSelect(_select_with_volume(columns, _OF_DESIRED_VOLUME, agent), DesiredRow)
 
 
 _DESIRED: Final = _select_desired(_ATTACHMENTS.c.agent)
@@ -378,21 +390,15 @@ def list_secrets(host: str, attachment_id: str | None = None) -> list[AssignedRo
     :returns: as :func:`list_assigned`
     """
     return session.fetch_all(
-        _select_assigned(_ATTACHMENTS.c.secret_agent == host, attachment_id), AssignedRow
+        _select_assigned(_ATTACHMENTS.c.secret_agent, host, attachment_id), AssignedRow
     )
 
 
 def _select_assigned(
-    condition: sa.ColumnElement[bool], attachment_id: str | None
+    agent: sa.Column[Any], host: str, attachment_id: str | None
 ) -> sa.Select[Any]:
-    names = ("size_gib", "shared_targets", "host", "multiattach")
-    columns = (_VOLUMES.c[name].label(f"volume_{name}") for name in names)
-    statement = (
-        sa.select(_ATTACHMENTS, *columns, statements.TYPE_SPECS)
-        .join(_VOLUMES, _VOLUMES.c.id == _ATTACHMENTS.c.volume_id)
-        .where(condition, _ATTACHMENTS.c.state.in_(sorted(WITH_ACCESS)))
-        .order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id)
-    )
+    names = (*_OF_DESIRED_VOLUME, "multiattach")
+    statement = _select_with_volume(_ATTACHMENTS.c, names, agent).params(match_host=host)
     if attachment_id is not None:
         statement = statement.where(_ATTACHMENTS.c.id == attachment_id)
     return statement
