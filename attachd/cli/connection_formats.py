@@ -15,11 +15,11 @@ from typing import Any, ClassVar, Final, TextIO
 from urllib import parse
 from xml.etree import ElementTree as ET
 
-from cliff import columns
 from cliff.formatters import base
 
 from attachd import exception
 from attachd.agent.connectors.qemu import blockdev
+from attachd.cli import formatting
 
 SECRET: Final = "SECRET"  # noqa: S105  marks the place of one
 INITIATOR: Final = "INITIATOR"
@@ -56,10 +56,7 @@ class _ConnectionFormatter(base.SingleFormatter):
         parsed_args: Namespace,
     ) -> None:
         """Print the connection; raises HostError if there is none for this format."""
-        values = (
-            cell.machine_readable() if isinstance(cell, columns.FormattableColumn) else cell
-            for cell in data
-        )
+        values = map(formatting.plain, data)
         info = _without_secrets(dict(zip(column_names, values, strict=True)))
         if info["driver_volume_type"] not in self.PROTOCOLS:
             raise exception.HostError(

@@ -60,6 +60,11 @@ _ENOUGH: Final = 10
 """Of the largest unit, to leave out the next one."""
 
 
+def plain(cell: Any) -> Any:
+    """Return the value of a cell as programs take it."""
+    return cell.machine_readable() if isinstance(cell, columns.FormattableColumn) else cell
+
+
 def duration(seconds: int) -> str:
     """Return a duration in words for people: 42s, 3m12s, 5h, 2d4h."""
     for (unit, length), (smaller, part) in itertools.pairwise(_UNITS):

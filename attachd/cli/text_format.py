@@ -8,7 +8,7 @@ from typing import Any, Final, TextIO
 from cliff import columns
 from cliff.formatters import base, table
 
-from attachd.cli import table_layout, terminal
+from attachd.cli import formatting, table_layout, terminal
 
 _INDENT: Final = "  "
 _NOTHING: Final = (None, "", "null")
@@ -39,7 +39,8 @@ class Text(base.SingleFormatter):
         if width <= 0 and stdout.isatty():
             width = terminal.width(stdout)
         values = {
-            _title(name): _plain(value) for name, value in zip(column_names, data, strict=True)
+            _title(name): formatting.plain(value)
+            for name, value in zip(column_names, data, strict=True)
         }
         fields = {name: value for name, value in values.items() if not _is_nested(value)}
         sections = {name: value for name, value in values.items() if _is_nested(value) and value}
@@ -89,10 +90,6 @@ def _title(name: str) -> str:
     """Return the name of a field for people; one that has capitals or blanks is one already."""
     is_plain = name == name.lower() and " " not in name
     return name.replace("_", " ").capitalize() if is_plain else name
-
-
-def _plain(value: Any) -> Any:
-    return value.machine_readable() if isinstance(value, columns.FormattableColumn) else value
 
 
 def _is_nested(value: Any) -> bool:
