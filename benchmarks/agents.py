@@ -352,7 +352,7 @@ def _window(
 
 
 def _servers() -> dict[str, int]:
-    wanted = {"database": ("mariadbd", "mysqld"), "broker": ("beam.smp",)}
+    wanted = {"database": processes.DATABASE, "broker": processes.BROKER}
     found = {name: processes.named(commands) for name, commands in wanted.items()}
     return {name: pid for name, pid in found.items() if pid is not None}
 

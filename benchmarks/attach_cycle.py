@@ -205,8 +205,8 @@ def _subject(arguments: argparse.Namespace, running: started.Running) -> dict[st
 def _servers(arguments: argparse.Namespace) -> dict[str, int]:
     """Find the database and the broker, if they are here and there is one of each."""
     wanted = {
-        "database": (arguments.db, ("mariadbd", "mysqld", "postgres")),
-        "broker": (arguments.rabbit, ("beam.smp",)),
+        "database": (arguments.db, processes.DATABASE),
+        "broker": (arguments.rabbit, processes.BROKER),
     }
     found = {}
     for name, (url, commands) in wanted.items():

@@ -20,6 +20,11 @@ HOW_OTHERWISE = (
 HOW_OWN = "time.process_time() of this command"
 
 
+DATABASE = ("mariadbd", "mysqld", "postgres")
+BROKER = ("beam.smp",)
+"""The names of the processes of servers."""
+
+
 def cpu_seconds(roots: Mapping[str, int]) -> dict[str, float]:
     """Return what each process and its present descendants have used since they began."""
     used, children = _all()
