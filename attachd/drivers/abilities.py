@@ -17,14 +17,15 @@ from typing import Any, Final
 
 from attachd.drivers import base
 
+Answer = dict[str, Any] | base.WithSecrets[dict[str, Any]]
+"""The driver's own data of a volume or a snapshot."""
+
 
 class Clone(abc.ABC):
     """The ability to create a volume as a copy of another one of the backend."""
 
     @abc.abstractmethod
-    def clone(
-        self, volume: base.VolumeRef, source: base.VolumeRef
-    ) -> dict[str, Any] | base.WithSecrets[dict[str, Any]]:
+    def clone(self, volume: base.VolumeRef, source: base.VolumeRef) -> Answer:
         """Create a volume with the data of another one, readable as zeros behind it.
 
         The copy is that of one moment, at which hosts may be writing to the source.  Meanwhile the
@@ -40,6 +41,74 @@ class Clone(abc.ABC):
             driver that refuses each source with an export does not report ``online_clone``
 
         Source: CSI specification, controller capability CLONE_VOLUME.
+        """
+
+
+class Snapshots(abc.ABC):
+    """The ability to keep the data of a volume as it was at one moment.
+
+    While :meth:`create_snapshot`, :meth:`delete_snapshot` and :meth:`create_from_snapshot` run,
+    the volume of the snapshot may be granted and revoked, by other threads and processes; it is
+    neither extended nor deleted while a snapshot of it is created.
+
+    :ivar copies_snapshots: whether :meth:`create_snapshot` may copy data, so that it may take
+        long, and :func:`base.report_progress` shows users how far it is; set by ``setup`` if it
+        depends on options
+    """
+
+    copies_snapshots = False
+
+    @abc.abstractmethod
+    def create_snapshot(self, snapshot: base.SnapshotRef) -> Answer:
+        """Keep the data of ``snapshot.volume`` as it is at one moment.
+
+        Hosts may be writing: the snapshot is what is left after a power failure at that moment.
+
+        :returns: the driver's own data of the snapshot, passed later as ``SnapshotRef.provider``
+        :raises BackendError: final=True if nothing is left of it, for example because no
+            consistent copy was possible
+
+        Source: CSI specification, CreateSnapshot.
+        """
+
+    @abc.abstractmethod
+    def delete_snapshot(self, snapshot: base.SnapshotRef) -> None:
+        """Delete a snapshot.  An unknown one is a success.
+
+        The volume, and volumes that were created from the snapshot, keep their data.
+
+        Source: CSI specification, DeleteSnapshot.
+        """
+
+    @abc.abstractmethod
+    def create_from_snapshot(self, volume: base.VolumeRef, snapshot: base.SnapshotRef) -> Answer:
+        """Create a volume with the data of a snapshot, readable as zeros behind it.
+
+        It may take long, as ``Clone.clone``.  The snapshot is not deleted meanwhile.
+
+        :param volume: whose ``size_gib`` is at least that of the snapshot; it has the pool of the
+            snapshot's volume
+        :returns: as ``create``
+        :raises BackendError: final=True if nothing is left of it, for example because there is no
+            such snapshot
+        """
+
+    @abc.abstractmethod
+    def revert(self, snapshot: base.SnapshotRef) -> None:
+        """Give ``snapshot.volume`` the data of its latest snapshot.
+
+        The volume has no exports, and the size of the snapshot.  A call that was interrupted is
+        repeated until one succeeds: until then the data of the volume is undefined.
+
+        :raises BackendError: final=True if the volume is surely as it was
+        """
+
+    @abc.abstractmethod
+    def list_snapshots(self) -> Mapping[str, str]:
+        """List the complete snapshots of the backend.
+
+        :returns: the ids of their volumes by their own; "" where the backend does not know it
+        :raises BackendError: they cannot be listed
         """
 
 
@@ -241,9 +310,7 @@ class ManageExisting(abc.ABC):
         """
 
     @abc.abstractmethod
-    def manage(
-        self, volume: base.VolumeRef, reference: Mapping[str, str]
-    ) -> dict[str, Any] | base.WithSecrets[dict[str, Any]]:
+    def manage(self, volume: base.VolumeRef, reference: Mapping[str, str]) -> Answer:
         """Make a volume of an object, with its data and without a copy, usually by renaming it.
 
         Afterwards it is a volume as of ``create``.  A repetition finds the object under the
@@ -269,6 +336,7 @@ class ManageExisting(abc.ABC):
 ABILITIES: Final[Mapping[str, type]] = MappingProxyType(
     {
         "clone": Clone,
+        "snapshots": Snapshots,
         "online_extend": OnlineExtend,
         "switch_mode": SwitchMode,
         "audit": Audit,

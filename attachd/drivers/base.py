@@ -94,6 +94,25 @@ class VolumeRef:
 
 
 @dataclass(frozen=True)
+class SnapshotRef:
+    """A snapshot of a volume as its driver sees it.
+
+    :ivar id: UUID, the name to use at the backend
+    :ivar volume: the volume, which stays as long as it has snapshots
+    :ivar size_gib: GiB of the volume when the snapshot was requested
+    :ivar provider: the result of ``abilities.Snapshots.create_snapshot``: the driver's own data,
+        JSON-able
+    :ivar provider_secrets: of the same result, see :class:`WithSecrets`
+    """
+
+    id: str
+    volume: VolumeRef
+    size_gib: int
+    provider: Mapping[str, Any] = field(default_factory=dict)
+    provider_secrets: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
 class Export:
     """One attachment as the driver sees it.
 
@@ -133,11 +152,12 @@ class WithSecrets(Generic[Answer]):
     """An answer of a driver, and secrets of its own that are stored encrypted beside it.
 
     :meth:`Driver.create` and ``abilities.Clone.clone`` return one to keep secrets of a volume,
-    :meth:`Driver.grant` to keep secrets of an export: credentials that the backend chose, or a LUN
-    or a namespace that must not be known.  Each later call for the volume or the export has them
-    in ``provider_secrets``; nothing else shows them: no API, log, error or ``repr``.  They are
-    decrypted when the driver reads them, which raises SecretUnreadable if the key is missing: the
-    driver lets that through.
+    ``abilities.Snapshots.create_snapshot`` to keep those of a snapshot, :meth:`Driver.grant`
+    to keep secrets of an export: credentials that the backend chose, or a LUN or a namespace
+    that must not be known.  Each later call for the volume, the snapshot or the export has them
+    in ``provider_secrets``; nothing else shows them: no API, log, error or ``repr``. They are
+    decrypted when the driver reads them, which raises SecretUnreadable if the key is missing:
+    the driver lets that through.
 
     The manager stores them after the call.  If its process dies in between they are lost, and the
     next call for the volume or the export has none: the same call again, or :meth:`Driver.delete`

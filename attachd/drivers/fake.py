@@ -83,7 +83,51 @@ class _Objects(abilities.ManageExisting):
             self.existing[_object_name(volume.id)] = size * 2**30
 
 
+class _Snapshots(abilities.Snapshots):
+    """The snapshots of the fake driver: only their volumes are kept."""
+
+    _sizes: dict[str, int]
+    _perform: Callable[[Call], None]
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._snapshots: dict[str, str] = {}
+
+    def create_snapshot(self, snapshot: base.SnapshotRef) -> dict[str, Any]:
+        """Record the volume."""
+        self._perform(Call("create_snapshot", snapshot.volume.id, others=(snapshot.id,)))
+        base.check_still_owner()
+        self._snapshots[snapshot.id] = snapshot.volume.id
+        return {}
+
+    def delete_snapshot(self, snapshot: base.SnapshotRef) -> None:
+        """Remove the snapshot."""
+        self._perform(Call("delete_snapshot", snapshot.volume.id, others=(snapshot.id,)))
+        base.check_still_owner()
+        self._snapshots.pop(snapshot.id, None)
+
+    def create_from_snapshot(
+        self, volume: base.VolumeRef, snapshot: base.SnapshotRef
+    ) -> dict[str, Any]:
+        """Record the size."""
+        self._perform(Call("create_from_snapshot", volume.id, others=(snapshot.id,)))
+        base.check_still_owner()
+        self._sizes.setdefault(volume.id, volume.size_gib)
+        return {}
+
+    def revert(self, snapshot: base.SnapshotRef) -> None:
+        """Record the call: there is no data."""
+        self._perform(Call("revert", snapshot.volume.id, others=(snapshot.id,)))
+        base.check_still_owner()
+
+    def list_snapshots(self) -> Mapping[str, str]:
+        """List what this process created."""
+        self._perform(Call("list_snapshots"))
+        return dict(self._snapshots)
+
+
 class FakeDriver(
+    _Snapshots,
     _Objects,
     base.Driver,
     abilities.Clone,
@@ -122,7 +166,8 @@ class FakeDriver(
             help="Methods of the fake driver that always fail: create, clone, delete, extend, "
             "grant, revoke, get_stats, boot_id, list_exports, revoke_all_except, "
             "remember_clients, end_remembered_clients, get_persistent_reservation, "
-            "list_manageable, manage, unmanage.",
+            "list_manageable, manage, unmanage, create_snapshot, delete_snapshot, "
+            "create_from_snapshot, revert, list_snapshots.",
         ),
         cfg.BoolOpt(
             "fake_fail_final",

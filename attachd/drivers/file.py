@@ -2,7 +2,8 @@
 """Volumes as files of this machine, attached to this machine.
 
 ``<file_folder>/volumes/<volume id>`` is a volume, ``<file_folder>/volumes/manageable`` has the
-files that may become volumes, and each export is a hard link to a volume,
+files that may become volumes, ``<file_folder>/volumes/snapshots`` the snapshots, and each export
+is a hard link to a volume,
 ``<file_folder>/exports/<volume id>/<attachment id>``.  Where loop devices can be used, each
 export is a loop device over its link, whose path identifies the attachment, also after a rename
 (see attachd/linux/loops.py); otherwise the host gets the link itself.
@@ -30,6 +31,7 @@ from attachd.drivers import (
     folder_identity,
     linked_files,
     loop,
+    snapshot_files,
     sparse,
 )
 from attachd.linux import boot
@@ -56,6 +58,7 @@ class _Granted(NamedTuple):
 
 class FileDriver(
     sparse.FilesDriver,
+    snapshot_files.FileSnapshots,
     abilities.Clone,
     abilities.OnlineExtend,
     abilities.Evict,
@@ -106,6 +109,7 @@ class FileDriver(
         super().__init__(name, conf)
         self._folder = Path(self.options.file_folder).absolute()
         self._volumes = linked_files.LinkedFiles(self._folder)
+        self.snapshots = snapshot_files.SnapshotFiles(self._volumes)
         self.existing = existing_files.ExistingFiles(
             self._volumes, lambda volume: self._volumes.remove_links(volume.id)
         )
@@ -116,6 +120,7 @@ class FileDriver(
         """Create the directories and check whether loop devices can be used."""
         self._volumes.prepare()
         self.existing.prepare()
+        self.snapshots.prepare()
         self._discards = self._volumes.can_discard()
         self.storage_ids = {self.name: folder_identity.read_identity(self._folder)}
         setting = self.options.file_loop_devices

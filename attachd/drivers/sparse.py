@@ -126,34 +126,64 @@ class SparseFiles:
             os.close(descriptor)
 
     def clone(self, volume: base.VolumeRef, source_id: str) -> None:
-        """Create the file with the content of another one, unless it exists.
+        """Create the file of a volume with the content of another one, unless it exists."""
+        self.copy_from(self.existing(source_id), volume.id, volume.size_gib * GIB)
 
-        It gets its name when it is complete, so that an interrupted copy does not count.  The file
-        that was written gets it: another machine may have replaced the name of the copy.
+    def copy_from(self, source: Path, file_id: str, size: int) -> None:
+        """Create a file with the content of another one of the root, unless it exists.
+
+        It gets its name when it is complete, so that an interrupted copy does not count.
+
+        :param source: the path of the other one
+        :param file_id: the id that is its name
+        :param size: in bytes
         """
-        path, part = self.path(volume.id), self._part(volume.id)
-        source, size = self.existing(source_id), volume.size_gib * GIB
-        with map_os_errors(f"Volume {volume.id} could not be found"):
+        path, part = self.path(file_id), self._part(file_id)
+        with map_os_errors(f"{file_id} could not be found"):
             present = self.tree.stat(path) is not None
         if present:
-            self.existing(volume.id)
-        try:
+            self.existing(file_id)
+        with self._clearing(source, path, part):
             if not present:
                 self._copy(source, part, path, size)
             base.check_still_owner()
             self.tree.unlink(part)
             self.tree.sync(self.folder)
+
+    def replace_from(self, source: Path, file_id: str, size: int) -> None:
+        """Give a file the content of another one of the root; see :meth:`copy_from`.
+
+        An interrupted call leaves the file as it was, or none.
+        """
+        path, part = self.path(file_id), self._part(file_id)
+        with self._clearing(source, path, part):
+            self._copy(source, part, path, size, replace=True)
+            base.check_still_owner()
+            self.tree.unlink(part)
+            self.tree.sync(self.folder)
+
+    @contextlib.contextmanager
+    def _clearing(self, source: Path, path: Path, part: Path) -> Iterator[None]:
+        """Remove an incomplete copy after an error."""
+        try:
+            yield
         except (OSError, OverflowError, exception.BackendError) as error:
             # A process that may not continue must not clean up either.
             base.check_still_owner()
             with contextlib.suppress(OSError):
                 self.tree.unlink(part)
             raise exception.BackendError(
-                f"Volume {source_id} could not be copied: {error}",
+                f"{source.name} could not be copied: {error}",
                 final=not (self.may_exist(path) or self.may_exist(part)),
             ) from error
 
-    def _copy(self, source: Path, part: Path, path: Path, size: int) -> None:
+    def _copy(
+        self, source: Path, part: Path, path: Path, size: int, *, replace: bool = False
+    ) -> None:
+        """Copy a file; the file that was written gets the name.
+
+        Another machine may have replaced the name of the copy.
+        """
         base.check_still_owner()
         self.tree.unlink(part)  # of a copy that was interrupted
         with (
@@ -164,6 +194,9 @@ class SparseFiles:
             # The source may be larger: it has grown, or a host has made it so.
             copying.copy(reading, writing, f"{source}", size)
             grow(writing, size)
+            if replace:
+                base.check_still_owner()
+                self.tree.unlink(path)
             base.check_still_owner()
             self.tree.link(writing, path)
 
@@ -192,13 +225,15 @@ class SparseFiles:
     def sizes(self) -> dict[str, int]:
         """Return the sizes of all volumes in bytes, by id."""
         with map_os_errors(f"The directory {self.folder} could not be listed"):
-            return self._sizes()
+            found = self.tree.list_sizes(self.folder)
+        # Others are copies that are being made, and names that hosts have made.
+        return {name: size for name, size in found.items() if is_plain_name(name)}
 
     def stats(self, protocol: str) -> base.BackendStats:
         """Return the size of the file system and the sum of the sizes of the volumes."""
         with map_os_errors(f"The directory {self.folder} could not be measured"):
             filesystem = os.statvfs(self.tree.root)
-            allocated = sum(self._sizes().values())
+        allocated = sum(self.sizes().values())
         return base.BackendStats(
             protocol=protocol,
             total_gib=round(filesystem.f_blocks * filesystem.f_frsize / GIB, 2),
@@ -210,11 +245,6 @@ class SparseFiles:
                 "thin_provisioning": True,
             },
         )
-
-    def _sizes(self) -> dict[str, int]:
-        found = self.tree.list_sizes(self.folder)
-        # Others are copies that are being made, and names that hosts have made.
-        return {name: size for name, size in found.items() if is_plain_name(name)}
 
 
 class FilesDriver(base.Driver):

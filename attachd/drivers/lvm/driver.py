@@ -24,8 +24,41 @@ from attachd.linux import boot
 _TARGETS: Final[dict[str, type[Target]]] = {"lio": Lio, "nvmet": Nvmet}
 
 
+class _Snapshots(abilities.Snapshots):
+    """The ability of the driver to take snapshots."""
+
+    pools: Pools
+
+    def create_snapshot(self, snapshot: base.SnapshotRef) -> dict[str, Any]:
+        """Create a thin snapshot, or copy the LV."""
+        self.pools.holding(snapshot.volume).snapshots.create(snapshot)
+        return {}
+
+    def delete_snapshot(self, snapshot: base.SnapshotRef) -> None:
+        """Remove the LV; thin volumes that were made of it keep its blocks."""
+        for group in self.pools.in_groups():
+            group.snapshots.delete(snapshot.id)
+
+    def create_from_snapshot(
+        self, volume: base.VolumeRef, snapshot: base.SnapshotRef
+    ) -> dict[str, Any]:
+        """Create the LV as a snapshot of the snapshot, or copy it."""
+        self.pools.holding(snapshot.volume).snapshots.create_volume(volume, snapshot)
+        return {}
+
+    def revert(self, snapshot: base.SnapshotRef) -> None:
+        """Replace the LV of the volume."""
+        self.pools.holding(snapshot.volume).snapshots.revert(snapshot)
+
+    def list_snapshots(self) -> Mapping[str, str]:
+        """List the LVs of snapshots; their names do not tell their volumes."""
+        groups = self.pools.in_groups()
+        return {found: "" for group in groups for found in group.snapshots.list_ids()}
+
+
 class LvmDriver(
     base.Driver,
+    _Snapshots,
     abilities.Clone,
     abilities.OnlineExtend,
     abilities.Evict,
@@ -108,8 +141,8 @@ class LvmDriver(
 
     def __init__(self, name: str, conf: cfg.ConfigOpts) -> None:
         super().__init__(name, conf)
-        self._pools = Pools(self.options)
-        self.existing = ExistingLvs(self._pools, self._check_unused)
+        self.pools = Pools(self.options)
+        self.existing = ExistingLvs(self.pools, self._check_unused)
         kind = _TARGETS[self.options.lvm_target]
         self.target: Target = kind(configfs.Tree(configfs.ROOT), name)
         self.target.host_keys = HostKeys(self.options.lvm_host_keys)
@@ -125,18 +158,19 @@ class LvmDriver(
                 "Remove it.",
                 final=True,
             )
-        uuids = self._pools.check()
+        uuids = self.pools.check()
+        self.copies_snapshots = self.pools.has_thick
         self.storage_ids = {pool or self.name: uuid for pool, uuid in uuids.items()}
         with sparse.map_os_errors("lvm_target cannot be used"):
             self.target.setup()
 
     def get_stats(self) -> base.BackendStats:
         """Return the size of the volume group, or of the thin pool, or of each of the pools."""
-        return self._pools.stats(self.target.PROTOCOL)
+        return self.pools.stats(self.target.PROTOCOL)
 
     def create(self, volume: base.VolumeRef) -> dict[str, Any]:
         """Create the LV; the target gets it with the first export."""
-        self._pools.for_new(volume).create(volume)
+        self.pools.for_new(volume).create(volume)
         return {}
 
     def clone(self, volume: base.VolumeRef, source: base.VolumeRef) -> dict[str, Any]:
@@ -144,13 +178,13 @@ class LvmDriver(
 
         A thin snapshot is the volume.  A thick one is copied, and removed.
         """
-        self._pools.holding(source).clone(volume, source.id)
+        self.pools.holding(source).clone(volume, source.id)
         return {}
 
     def delete(self, volume: base.VolumeRef) -> None:
         """Remove the LV; refused while a target shows it."""
         self._check_unused(volume)
-        self._pools.holding(volume).delete(volume.id)
+        self.pools.holding(volume).delete(volume.id)
 
     def _check_unused(self, volume: base.VolumeRef) -> None:
         if volume.id in self.target.list_volume_ids():
@@ -160,7 +194,7 @@ class LvmDriver(
         self, volume: base.VolumeRef, size_gib: int, exports: Sequence[base.Export]
     ) -> None:
         """Extend the LV; the kernel's targets follow."""
-        self._pools.holding(volume).extend(volume.id, size_gib)
+        self.pools.holding(volume).extend(volume.id, size_gib)
         if exports:
             with sparse.map_os_errors(f"Hosts of volume {volume.id} could not be notified"):
                 self.target.notify_size(volume)
@@ -179,7 +213,7 @@ class LvmDriver(
             self.target.check_connector(export.connector)
         except exception.InvalidInput as error:
             raise exception.BackendError(f"{error}", final=True) from error
-        device = self._pools.holding(volume).activate(volume.id)
+        device = self.pools.holding(volume).activate(volume.id)
         with sparse.map_os_errors(f"Volume {volume.id} could not be exported"):
             return self.target.grant(volume, export, device)
 
@@ -208,7 +242,7 @@ class LvmDriver(
     def list_volume_exports(self, volume: base.VolumeRef) -> Iterable[base.BackendExport]:
         """List what the target has of a volume."""
         with sparse.map_os_errors("The exports could not be listed"):
-            return list(self.target.list_exports(volume.id, self._pools.path(volume.id)))
+            return list(self.target.list_exports(volume.id, self.pools.path(volume.id)))
 
     def expected_exports(
         self, volume: base.VolumeRef, exports: Sequence[base.Export]
@@ -223,11 +257,11 @@ class LvmDriver(
 
     def list_volumes(self) -> Mapping[str, int]:
         """List the LVs with attachd's prefix."""
-        return self._pools.sizes()
+        return self.pools.sizes()
 
     def has_volume(self, volume: base.VolumeRef) -> bool:
         """Return whether the LV of a volume is there, which may not be active."""
-        return self._pools.path(volume.id).exists() or super().has_volume(volume)
+        return self.pools.path(volume.id).exists() or super().has_volume(volume)
 
 
 class LioDriver(LvmDriver, abilities.SwitchMode, abilities.PersistentReservations):

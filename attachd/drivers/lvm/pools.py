@@ -47,6 +47,11 @@ class Pools:
         """
         return {name: pool.check() for name, pool in self._pools.items()}
 
+    @property
+    def has_thick(self) -> bool:
+        """Whether volumes of a pool are thick, so that their data is copied."""
+        return not all(pool.pool for pool in self._pools.values())
+
     def in_groups(self) -> Collection[LogicalVolumes]:
         """Return one pool of each volume group: it finds the volumes of all of them."""
         return self._groups.values()

@@ -3,8 +3,10 @@
 
 ``attachd-ID`` is a volume.  What is made in several steps gets that name when it is complete:
 
+``attachd-ID.snapshot``
+    a snapshot of a volume
 ``attachd-ID.part``
-    a volume that is being filled
+    a volume or a snapshot that is being filled
 ``attachd-ID.source``
     a snapshot of the volume from which it is filled
 ``attachd-ID.space``
@@ -14,23 +16,21 @@ An LV of a thin pool reads as zeros where it was not written.  Any other LV has 
 extents, so that it is overwritten before use.
 """
 
-from collections.abc import Iterator
-import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from attachd import exception
-from attachd.drivers import base, sparse
+from attachd.drivers import base
 from attachd.drivers.lvm import lvm2
+from attachd.drivers.lvm.copies import PREFIX, STEPS, LvCopies, name_of
+from attachd.drivers.lvm.snapshots import SUFFIX, LvSnapshots
 
 GIB: Final = 2**30
 
 _DEVICES: Final = Path("/dev")
-_NAME_PREFIX: Final = "attachd-"
-_PART, _SOURCE, _SPACE = ".part", ".source", ".space"
+_SPACE: Final = ".space"
 _TRIES: Final = 5
-_STEPS: Final = (_PART, _SOURCE, _SPACE)
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,15 @@ class LogicalVolumes:
     timeout: float
     group_option: str = "lvm_volume_group"
     pool_option: str = "lvm_thin_pool"
+
+    @property
+    def snapshots(self) -> LvSnapshots:
+        """The snapshots in the volume group."""
+        return LvSnapshots(self._copies)
+
+    @property
+    def _copies(self) -> LvCopies:
+        return LvCopies(self._lvs, self.wipe)
 
     @property
     def _lvs(self) -> lvm2.VolumeGroup:
@@ -96,17 +105,17 @@ class LogicalVolumes:
 
     def path(self, volume_id: str) -> Path:
         """Return the path of a volume's device, whether it exists or not."""
-        return _DEVICES / self.group / _name(volume_id)
+        return _DEVICES / self.group / name_of(volume_id)
 
     def activate(self, volume_id: str) -> Path:
         """Return the path of a volume's device, which has to exist; activate it after a boot."""
-        row = self._existing(volume_id)
+        row = self._copies.find(name_of(volume_id), f"Volume {volume_id}")
         self._lvs.activate(row)
         return Path(row["lv_path"])
 
     def create(self, volume: base.VolumeRef) -> None:
         """Create a volume, all zeros, unless it exists."""
-        with self._filling(volume.id) as part:
+        with self._copies.filling(name_of(volume.id)) as part:
             if part is None:
                 return
             if self.pool:
@@ -117,28 +126,13 @@ class LogicalVolumes:
 
     def clone(self, volume: base.VolumeRef, source_id: str) -> None:
         """Create a volume with the data of another one at one moment, unless it exists."""
-        source, size = self._existing(source_id), volume.size_gib * GIB
-        with self._filling(volume.id) as part:
-            if part is None:
-                return
-            if int(source["lv_size"]) > size:
-                raise exception.BackendError(
-                    f"Volume {source_id} is larger than {volume.size_gib} GiB by now.", final=True
-                )
-            if source["pool_lv"]:
-                self._lvs.snapshot(source, part, "--setactivationskip", "n")
-                self._lvs.grow(part, size)
-            else:
-                snapshot = _name(volume.id) + _SOURCE
-                self._lvs.snapshot(source, snapshot, "--extents", "100%ORIGIN")
-                self._lvs.create_thick(part, size)
-                self._lvs.copy(snapshot, part)
-                self._lvs.zero(part, int(source["lv_size"]))
-                self._lvs.remove(snapshot)
+        source = self._copies.find(name_of(source_id), f"Volume {source_id}")
+        self._copies.copy(source, name_of(volume.id), volume.size_gib)
 
     def extend(self, volume_id: str, size_gib: int) -> None:
         """Extend a volume with zeros; never shorten it."""
-        self._extend(volume_id, self._existing(volume_id), size_gib * GIB)
+        row = self._copies.find(name_of(volume_id), f"Volume {volume_id}")
+        self._extend(volume_id, row, size_gib * GIB)
 
     def _extend(self, volume_id: str, row: lvm2.Row, size: int) -> None:
         missing = size - int(row["lv_size"])
@@ -148,7 +142,7 @@ class LogicalVolumes:
             self._lvs.grow(row["lv_name"], size)
             return
         # A host sees new extents at once: what was there before has to be gone by then.
-        space = _name(volume_id) + _SPACE
+        space = name_of(volume_id) + _SPACE
         try:
             for _ in range(_TRIES):
                 self._lvs.remove(space)
@@ -174,31 +168,23 @@ class LogicalVolumes:
         if row["lv_skip_activation"]:
             full = self._lvs.full(row["lv_name"])
             self._lvs.change("lvchange", "--setactivationskip", "n", full)
-        self._lvs.rename(row["lv_name"], _name(volume.id))
+        self._lvs.rename(row["lv_name"], name_of(volume.id))
 
     def release(self, volume_id: str, name: str) -> None:
         """Rename a volume to another LV, and delete what an interrupted call has left of it."""
-        for step in _STEPS:
-            self._lvs.remove(_name(volume_id) + step)
-        if not self._lvs.find(_name(volume_id)):
+        for step in STEPS:
+            self._lvs.remove(name_of(volume_id) + step)
+        if not self._lvs.find(name_of(volume_id)):
             return
         if self._lvs.find(name):
             raise exception.BackendError(
                 f"There is another LV {self._lvs.full(name)}.", final=True
             )
-        self._lvs.rename(_name(volume_id), name)
+        self._lvs.rename(name_of(volume_id), name)
 
     def delete(self, volume_id: str) -> None:
         """Delete a volume, and what an interrupted call has left of it."""
-        name = _name(volume_id)
-        for known in [f"{name}{step}" for step in _STEPS] + [name]:
-            if self.wipe != "none" and (row := self._lvs.find(known)):
-                self._lvs.activate(row)
-                if self.wipe == "zero":
-                    self._lvs.zero(known)
-                else:
-                    self._lvs.discard(known)
-            self._lvs.remove(known)
+        self._copies.delete(name_of(volume_id))
 
     def sizes(self) -> dict[str, int]:
         """Return the sizes of all complete volumes in bytes, by id."""
@@ -208,14 +194,14 @@ class LogicalVolumes:
         return known
 
     def list_details(self) -> list[lvm2.Row]:
-        """List all LVs but incomplete volumes, with the columns ``lvm2.DETAILS``."""
+        """List all LVs but snapshots and incomplete volumes, with the columns ``lvm2.DETAILS``."""
         rows = self._lvs.list_lvs(lvm2.DETAILS)
         return [row for row in rows if not _is_step(row["lv_name"])]
 
     def has_part(self, volume_id: str) -> bool:
         """Return whether the group has a volume, or what an interrupted call has left of it."""
         known = {row["lv_name"] for row in self._lvs.list_lvs()}
-        return not known.isdisjoint({f"{_name(volume_id)}{step}" for step in ("", *_STEPS)})
+        return not known.isdisjoint({f"{name_of(volume_id)}{step}" for step in ("", *STEPS)})
 
     def capacity(self) -> tuple[float, float, float]:
         """Return the GiB of the pool, those that are free, and the sum of all volumes."""
@@ -241,50 +227,6 @@ class LogicalVolumes:
         total = int(pool["lv_size"])
         return _gib(total), _gib(total * (1 - float(pool["data_percent"] or 0) / 100))
 
-    @contextlib.contextmanager
-    def _filling(self, volume_id: str) -> Iterator[str | None]:
-        """Give the name of an LV that does not exist, and rename it to that of the volume.
-
-        :returns: None: the volume exists
-        """
-        name = _name(volume_id)
-        if self._lvs.find(name):
-            self._lvs.remove(name + _SOURCE)  # of a clone that was interrupted at its end
-            yield None
-            return
-        part = name + _PART
-        try:
-            self._lvs.remove(part)
-            self._lvs.remove(name + _SOURCE)
-            yield part
-            self._lvs.rename(part, name)
-        except (OSError, exception.BackendError) as error:
-            # A process that may not continue must not clean up either.
-            base.check_still_owner()
-            with contextlib.suppress(exception.BackendError):
-                self._lvs.remove(part)
-                self._lvs.remove(name + _SOURCE)
-            if isinstance(error, exception.BackendUnreachable):
-                raise
-            remaining = any(map(self._lvs.find, (part, name, name + _SOURCE)))
-            raise exception.BackendError(
-                f"Volume {volume_id} could not be created: {lvm2.reason(error)}",
-                final=not remaining,
-            ) from error
-
-    def _existing(self, volume_id: str) -> lvm2.Row:
-        row = self._lvs.find(_name(volume_id))
-        if row is None:
-            raise exception.BackendError(
-                f"Volume {volume_id} is missing: there is no such LV in {self.group}.",
-                final=True,
-            )
-        return row
-
-
-def _name(volume_id: str) -> str:
-    return _NAME_PREFIX + sparse.plain_name(volume_id)
-
 
 def _gib(size: float) -> float:
     return round(size / GIB, 2)
@@ -292,9 +234,10 @@ def _gib(size: float) -> float:
 
 def volume_id_of(name: str) -> str:
     """Return the id of the complete volume that an LV is; "" if it is none."""
-    is_volume = name.startswith(_NAME_PREFIX) and not _is_step(name)
-    return name.removeprefix(_NAME_PREFIX) if is_volume else ""
+    is_volume = name.startswith(PREFIX) and not _is_step(name)
+    return name.removeprefix(PREFIX) if is_volume else ""
 
 
 def _is_step(name: str) -> bool:
-    return name.startswith(_NAME_PREFIX) and name.endswith(_STEPS)
+    """Return whether an LV is a snapshot, or incomplete."""
+    return name.startswith(PREFIX) and name.endswith((*STEPS, SUFFIX))

@@ -2,8 +2,9 @@
 """Volumes as files on an NFS share, which hosts mount.
 
 ``volumes/<volume id>`` on the share is a volume, ``volumes/manageable`` has the files that may
-become volumes, and ``exports/<volume id>/<attachment id>`` is a hard link to a volume, the name
-that the host of the attachment gets.  A revoke removes that name.  It
+become volumes, ``volumes/snapshots`` the snapshots, and ``exports/<volume id>/<attachment id>``
+is a hard link to a volume, the name that the host of the attachment gets.  A revoke removes that
+name.  It
 does not keep away a host that has the file open or looks for the file's other names: the server
 decides by its exports which hosts reach the share, and they reach all of it.
 """
@@ -17,6 +18,7 @@ from oslo_config import cfg
 from attachd import exception
 from attachd.drivers import abilities, base, existing, linked_files
 from attachd.drivers.nfs.pools import ExistingFiles, Pools
+from attachd.drivers.nfs.snapshots import ShareSnapshots
 
 HOST_MOUNT_POINT_BASE: Final = "/run/attachd/mnt"
 """The directory in which os-brick mounts shares on hosts, except those of Compute."""
@@ -24,6 +26,7 @@ HOST_MOUNT_POINT_BASE: Final = "/run/attachd/mnt"
 
 class NfsDriver(
     base.Driver,
+    ShareSnapshots,
     abilities.Clone,
     abilities.OnlineExtend,
     abilities.Evict,
@@ -94,43 +97,43 @@ class NfsDriver(
 
     def __init__(self, name: str, conf: cfg.ConfigOpts) -> None:
         super().__init__(name, conf)
-        self._pools = Pools(name, self.options)
-        self.existing = ExistingFiles(self._pools)
+        self.pools = Pools(name, self.options)
+        self.existing = ExistingFiles(self.pools)
         self._discards: dict[str, bool] = {}
 
     def setup(self) -> None:
         """Mount the shares, and create their directories."""
-        self._pools.check()
-        self._pools.call_each("prepare")
+        self.pools.check()
+        self.pools.call_each("prepare")
         self._discards = dict(
-            zip(self._pools.shares, self._pools.call_each("can_discard"), strict=True)
+            zip(self.pools.shares, self.pools.call_each("can_discard"), strict=True)
         )
         # Not what is in a share: hosts can write to all of it.
-        self.storage_ids = {pool: share.name for pool, share in self._pools.shares.items()}
+        self.storage_ids = {pool: share.name for pool, share in self.pools.shares.items()}
 
     def close(self) -> None:
         """End the processes of the shares, and unmount those that the manager has mounted."""
-        self._pools.close()
+        self.pools.close()
 
     def get_stats(self) -> base.BackendStats:
         """Return the sizes of the shares' file systems."""
-        return self._pools.stats(
+        return self.pools.stats(
             {"multiattach": True, "online_clone": False, "thin_provisioning": True}
         )
 
     def create(self, volume: base.VolumeRef) -> dict[str, Any]:
         """Create the volume's file."""
-        self._pools.share_of(volume).call("create", volume.id, volume.size_gib)
+        self.pools.share_of(volume).call("create", volume.id, volume.size_gib)
         return {}
 
     def clone(self, volume: base.VolumeRef, source: base.VolumeRef) -> dict[str, Any]:
         """Copy the source's file; refused while it is exported."""
-        self._pools.share_of(volume).call("clone", volume.id, volume.size_gib, source.id)
+        self.pools.share_of(volume).call("clone", volume.id, volume.size_gib, source.id)
         return {}
 
     def delete(self, volume: base.VolumeRef) -> None:
         """Delete the volume's file; refused while it is exported."""
-        self._pools.share_of(volume).call("delete", volume.id)
+        self.pools.share_of(volume).call("delete", volume.id)
 
     def extend(
         self,
@@ -139,7 +142,7 @@ class NfsDriver(
         exports: Sequence[base.Export],  # noqa: ARG002  hosts see the file grow
     ) -> None:
         """Extend the file."""
-        self._pools.share_of(volume).call("extend", volume.id, size_gib)
+        self.pools.share_of(volume).call("extend", volume.id, size_gib)
 
     def check_access_mode(self, mode: base.AccessMode) -> None:
         """Refuse "ro": each host that mounts the share may write to its files."""
@@ -158,7 +161,7 @@ class NfsDriver(
 
         Source: os-brick, RemoteFsConnector; Nova, LibvirtNFSVolumeDriver.
         """
-        share = self._pools.share_of(volume)
+        share = self.pools.share_of(volume)
         try:
             self.check_access_mode(export.mode)
         except exception.InvalidInput as error:
@@ -189,15 +192,15 @@ class NfsDriver(
         QEMU with the kernel's NFS client has one, also on hosts of Compute.
         """
         ids = [other.attachment_id for other in others]
-        self._pools.share_of(volume).call("unlink", volume.id, export.attachment_id, ids)
+        self.pools.share_of(volume).call("unlink", volume.id, export.attachment_id, ids)
 
     def list_exports(self) -> Iterable[base.BackendExport]:
         """List the links; open files of other hosts cannot be listed."""
-        return _listed(self._pools.call_each("links", ""))
+        return _listed(self.pools.call_each("links", ""))
 
     def list_volume_exports(self, volume: base.VolumeRef) -> Iterable[base.BackendExport]:
         """List the links of the volume."""
-        return _listed(self._pools.call_each("links", volume.id))
+        return _listed(self.pools.call_each("links", volume.id))
 
     def expected_exports(
         self, volume: base.VolumeRef, exports: Sequence[base.Export]
@@ -208,15 +211,15 @@ class NfsDriver(
     def revoke_all_except(self, volume: base.VolumeRef, staying: Sequence[base.Export]) -> None:
         """Remove the links of exports that are not in ``staying``; hosts keep what they opened."""
         kept = [item.attachment_id for item in staying]
-        self._pools.call_each("unlink_except", volume.id, kept)
+        self.pools.call_each("unlink_except", volume.id, kept)
 
     def list_volumes(self) -> Mapping[str, int]:
         """List the volumes' files."""
-        return dict(itertools.chain(*(sizes.items() for sizes in self._pools.call_each("sizes"))))
+        return dict(itertools.chain(*(sizes.items() for sizes in self.pools.call_each("sizes"))))
 
     def find_size(self, volume: base.VolumeRef) -> int | None:
         """Return the size of the file of a volume."""
-        shares = [self._pools.share_of(volume)] if volume.pool else self._pools.shares.values()
+        shares = [self.pools.share_of(volume)] if volume.pool else self.pools.shares.values()
         found = (share.call("size", volume.id) for share in shares)
         return next((int(size) for size in found if size is not None), None)
 

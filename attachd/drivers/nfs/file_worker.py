@@ -27,7 +27,7 @@ import sys
 from typing import Any, BinaryIO, Final
 
 from attachd import exception
-from attachd.drivers import base, existing_files, linked_files, sparse
+from attachd.drivers import base, existing_files, linked_files, snapshot_files, sparse
 
 MAX_DESCRIPTORS: Final = 8
 """The largest number of descriptors with a request."""
@@ -45,11 +45,51 @@ _UNREACHABLE: Final = frozenset(
 _FLOCK: Final = struct.Struct("hhqqi4x")
 
 
-class ShareFiles:
-    """The volumes and links of a share; arguments and results are JSON."""
+class _Snapshots:
+    """The snapshots of a share."""
 
     def __init__(self) -> None:
         self._files = linked_files.LinkedFiles(Path())
+        self._snapshots = snapshot_files.SnapshotFiles(self._files)
+
+    def _check_detached(self, source_id: str, copy: Path) -> None:
+        """Refuse a source with links, unless its copy is there."""
+        if self._files.tree.stat(copy) is None and self._links_of(source_id):
+            raise exception.BackendError(
+                f"Volume {source_id} is attached, and hosts may write to it: detach it first.",
+                final=True,
+            )
+
+    def create_snapshot(self, snapshot_id: str, volume_id: str, size_gib: int) -> None:
+        """Copy the file of a volume without links, as :meth:`clone`."""
+        self._check_detached(volume_id, self._snapshots.path(snapshot_id))
+        self._snapshots.take(snapshot_id, volume_id, size_gib)
+
+    def delete_snapshot(self, snapshot_id: str) -> None:
+        """Delete the file of a snapshot."""
+        self._snapshots.delete(snapshot_id)
+
+    def create_from_snapshot(self, volume_id: str, size_gib: int, snapshot_id: str) -> None:
+        """Copy the file of a snapshot."""
+        self._snapshots.fill(volume_id, size_gib, snapshot_id)
+
+    def revert(self, volume_id: str, size_gib: int, snapshot_id: str) -> None:
+        """Replace the file of a volume by a copy of that of a snapshot."""
+        self._snapshots.revert(volume_id, size_gib, snapshot_id)
+
+    def snapshot_ids(self) -> list[str]:
+        """List the snapshots."""
+        return sorted(self._snapshots.sizes())
+
+    def _links_of(self, volume_id: str) -> set[Path]:
+        return self._files.links(self._files.link_folder(volume_id))
+
+
+class ShareFiles(_Snapshots):
+    """The volumes, snapshots and links of a share; arguments and results are JSON."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self._existing_files = existing_files.ExistingFiles(
             self._files, lambda volume: self._files.remove_links(volume.id), _describe_use
         )
@@ -58,6 +98,7 @@ class ShareFiles:
         """Create the directories, or check that they can be used."""
         self._files.prepare()
         self._existing_files.prepare()
+        self._snapshots.prepare()
 
     def can_discard(self) -> bool:
         """Return whether the server frees blocks of a file that are discarded."""
@@ -82,12 +123,7 @@ class ShareFiles:
 
     def clone(self, volume_id: str, size_gib: int, source_id: str) -> None:
         """Copy a file without links: hosts of others may write to it, unseen by this machine."""
-        present = self._files.tree.stat(self._files.path(volume_id)) is not None
-        if not present and self._links_of(source_id):
-            raise exception.BackendError(
-                f"Volume {source_id} is attached, and hosts may write to it: detach it first.",
-                final=True,
-            )
+        self._check_detached(source_id, self._files.path(volume_id))
         self._files.clone(base.VolumeRef(volume_id, size_gib), source_id)
 
     def delete(self, volume_id: str) -> None:
@@ -146,9 +182,6 @@ class ShareFiles:
     def unmanage(self, volume_id: str) -> None:
         """Make a file of a volume; refused while it has links."""
         self._existing_files.unmanage(base.VolumeRef(volume_id, 0))
-
-    def _links_of(self, volume_id: str) -> set[Path]:
-        return self._files.links(self._files.link_folder(volume_id))
 
     def _is_locked(self, path: Path) -> bool:
         status = self._files.tree.stat(path)

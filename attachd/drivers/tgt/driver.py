@@ -31,6 +31,7 @@ from attachd.drivers import (
     existing_files,
     folder_identity,
     iscsi,
+    snapshot_files,
     sparse,
 )
 from attachd.drivers.tgt import client, listing, parser
@@ -66,6 +67,7 @@ class _Lock:
 
 class TgtDriver(
     sparse.FilesDriver,
+    snapshot_files.FileSnapshots,
     abilities.Clone,
     abilities.OnlineExtend,
     abilities.SwitchMode,
@@ -140,6 +142,7 @@ class TgtDriver(
         self._prefix: str = options.tgt_iqn_prefix
         self._locks = VolumeLocks()
         self._volumes = sparse.SparseFiles(Path(options.tgt_volumes_dir).absolute())
+        self.snapshots = snapshot_files.SnapshotFiles(self._volumes)
         self.existing = existing_files.ExistingFiles(
             self._volumes, lambda volume: _check_not_exported(volume, self._targets(volume))
         )
@@ -160,6 +163,7 @@ class TgtDriver(
         _check_options(self.options)
         self._volumes.prepare()
         self.existing.prepare()
+        self.snapshots.prepare()
         self.storage_ids = {self.name: folder_identity.read_identity(self._volumes.folder)}
         self._tgtd.check()
         self._target_manager = dataclasses.replace(

@@ -203,8 +203,12 @@ class Files(Backend):
 
     def orphans(self) -> list[str]:
         """List files, and devices over them."""
-        files = [*self.folder.glob("*/*"), *self.folder.glob("volumes/manageable/*")]
-        always = {".boot_id", "manageable"}
+        inner = ("manageable", "snapshots")
+        files = [
+            *self.folder.glob("*/*"),
+            *(file for name in inner for file in self.folder.glob(f"volumes/{name}/*")),
+        ]
+        always = {".boot_id", *inner}
         return self._used() + [f"{path}" for path in files if path.name not in always]
 
     def seen(self, driver: base.Driver) -> Any:
@@ -305,7 +309,9 @@ class NfsPools(NfsShare):
     def orphans(self) -> list[str]:
         """List the files of both."""
         more = self.second.glob("*/*")
-        return super().orphans() + [f"{path}" for path in more if path.name != "manageable"]
+        return super().orphans() + [
+            f"{path}" for path in more if path.name not in {"manageable", "snapshots"}
+        ]
 
     def seen(self, driver: base.Driver) -> Any:
         """Return the files of both."""

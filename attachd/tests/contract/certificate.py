@@ -20,6 +20,7 @@ from attachd.tests.contract import (
     test_promises,
     test_remembered_clients,
     test_secrets,
+    test_snapshots,
     test_switch_mode,
     test_taken_over,
 )
@@ -36,6 +37,7 @@ SUITE = (
     test_remembered_clients,
     test_persistent_reservations,
     test_secrets,
+    test_snapshots,
     test_switch_mode,
 )
 """The modules that test drivers."""

@@ -30,15 +30,16 @@ ZEROS = bytes(4096)
 _METHODS = (
     *("create", "clone", "delete", "extend", "grant", "revoke", "connection_key"),
     *("list_volume_exports", "expected_exports", "revoke_all_except", "manage", "unmanage"),
+    *("create_snapshot", "delete_snapshot", "create_from_snapshot", "revert"),
     "end_remembered_clients",
 )
 
 
 def _id(value: Any) -> str:
-    """Return the id of a volume or an attachment."""
+    """Return the id of a volume, a snapshot or an attachment."""
     if isinstance(value, base.Export):
         return value.attachment_id
-    return value.id if isinstance(value, base.VolumeRef) else ""
+    return value.id if isinstance(value, base.VolumeRef | base.SnapshotRef) else ""
 
 
 def _scenarios() -> list[tuple[str, dict[str, Any]]]:
@@ -55,8 +56,8 @@ def _scenarios() -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
-_CREATING = frozenset({"create", "clone", "manage"})
-"""The methods before which nothing is stored of their volume."""
+_CREATING = frozenset({"create", "clone", "manage", "create_snapshot", "create_from_snapshot"})
+"""The methods before which nothing is stored of their volume or snapshot."""
 
 
 class DriverCase(testtools.TestCase):
@@ -124,8 +125,8 @@ class DriverCase(testtools.TestCase):
         return answer
 
     def _store(self, method, answer, *args) -> None:
-        """Store what the manager stores in the row of a volume."""
-        if not args or not isinstance(args[0], base.VolumeRef):
+        """Store what the manager stores in the row of a volume or a snapshot."""
+        if not args or not isinstance(args[0], base.VolumeRef | base.SnapshotRef):
             return
         volume_id, data = args[0].id, getattr(answer, "answer", answer)
         if method in _CREATING:
@@ -133,15 +134,18 @@ class DriverCase(testtools.TestCase):
         elif method == "extend":
             known = self.stored.setdefault(volume_id, {})
             known["size_gib"] = max(args[1], known.get("size_gib", args[0].size_gib))
-        elif method in {"delete", "unmanage"}:
+        elif method in {"delete", "unmanage", "delete_snapshot"}:
             self.stored.pop(volume_id, None)
 
     def _as_stored(self, value) -> Any:
-        """Add what the manager stores of a volume or an export."""
+        """Add what the manager stores of a volume, a snapshot or an export."""
         if isinstance(value, list | tuple):
             return [self._as_stored(item) for item in value]
         if secrets := self.provider_secrets.get(_id(value)):
             value = dataclasses.replace(value, provider_secrets=secrets)
+        if isinstance(value, base.SnapshotRef):
+            volume = self._as_stored(value.volume)
+            return dataclasses.replace(value, volume=volume, **self.stored.get(value.id, {}))
         if isinstance(value, base.VolumeRef):
             value = dataclasses.replace(value, **self.stored.get(value.id, {}))
         if isinstance(value, base.VolumeRef) and not value.pool:

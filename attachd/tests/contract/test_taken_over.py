@@ -109,6 +109,36 @@ class TakenOverTest(DriverCase):
                 self.revoked(copy, export)
             self.driver.delete(copy)
 
+    def test_taken_over_snapshot_and_its_deletion_can_be_repeated(self):
+        self.require_ability(abilities.Snapshots)
+        volume = self.volume()
+        snapshot = base.SnapshotRef(f"{uuid.uuid4()}", volume, 1)
+        self.addCleanup(self.driver.delete_snapshot, snapshot)
+        for number in self.refused(lambda: self.driver.create_snapshot(snapshot)):
+            self.driver.create_snapshot(snapshot)
+            self.assertEqual({snapshot.id}, set(self.driver.list_snapshots()), number)
+            self.driver.delete_snapshot(snapshot)
+        for number in self.refused(lambda: self.driver.delete_snapshot(snapshot)):
+            self.driver.delete_snapshot(snapshot)
+            self.assertEqual(set(), set(self.driver.list_snapshots()), number)
+            self.driver.create_snapshot(snapshot)
+
+    def test_taken_over_use_of_snapshot_can_be_repeated(self):
+        self.require_ability(abilities.Snapshots)
+        volume = self.volume()
+        snapshot = base.SnapshotRef(f"{uuid.uuid4()}", volume, 1)
+        self.driver.create_snapshot(snapshot)
+        self.addCleanup(self.driver.delete_snapshot, snapshot)
+        created = base.VolumeRef(f"{uuid.uuid4()}", 2)
+        self.addCleanup(self.driver.delete, created)
+        for number in self.refused(lambda: self.driver.create_from_snapshot(created, snapshot)):
+            self.driver.create_from_snapshot(created, snapshot)
+            self.assertEqual(2 * GIB, self.driver.list_volumes()[created.id], number)
+            self.driver.delete(created)
+        for number in self.refused(lambda: self.driver.revert(snapshot)):
+            self.driver.revert(snapshot)
+            self.assertEqual(GIB, self.driver.list_volumes()[volume.id], number)
+
     def test_taken_over_manage_and_unmanage_can_be_repeated(self):
         self.require_ability(abilities.ManageExisting)
         volume = self.volume()

@@ -8,7 +8,7 @@ import unittest
 
 from attachd import exception
 from attachd.drivers import base
-from attachd.drivers.lvm import volumes
+from attachd.drivers.lvm import copies, snapshots
 from attachd.tests.fixtures import fake_lvm, processes
 from attachd.tests.unit.drivers.lvm import case
 
@@ -17,7 +17,7 @@ GIB = 2**30
 
 class VolumesCase(case.LvmCase):
     def path(self, driver, volume=case.VOLUME):
-        return driver._pools.holding(volume).activate(volume.id)
+        return driver.pools.holding(volume).activate(volume.id)
 
     def read(self, path, length):
         with path.open("rb") as file:
@@ -46,7 +46,7 @@ class VolumesCase(case.LvmCase):
 
 class ThickTest(VolumesCase):
     def test_fake_has_old_data(self):
-        self.driver()._pools.holding(case.VOLUME)._lvs.create_thick("raw", GIB)
+        self.driver().pools.holding(case.VOLUME)._lvs.create_thick("raw", GIB)
         with (self.lvm.folder / fake_lvm.GROUP / "raw").open("rb") as file:
             self.assertIn(b"old", file.read(16))
 
@@ -163,7 +163,7 @@ class UdevRulesTest(unittest.TestCase):
             return fnmatch.fnmatchcase(name, pattern)
 
         for group in ("attachd", "fast-disks"):
-            for step in ("", *volumes._STEPS):
-                self.assertTrue(is_matched(group, volumes._name(case.VOLUME.id) + step))
+            for step in ("", *copies.STEPS, snapshots.SUFFIX):
+                self.assertTrue(is_matched(group, copies.name_of(case.VOLUME.id) + step))
             for other in ("root", "pool", "volume-1", "attachd"):
                 self.assertFalse(is_matched(group, other), other)
