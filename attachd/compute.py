@@ -16,10 +16,10 @@ import time
 from typing import Any, Final, NamedTuple
 import urllib.parse
 
-from keystoneauth1 import adapter, loading
+from keystoneauth1 import adapter
 from keystoneauth1 import exceptions as auth_exceptions
 
-from attachd import exception
+from attachd import service_session
 from attachd.conf import CONF
 
 MICROVERSION: Final = "2.89"
@@ -131,22 +131,7 @@ def connect(plugin: Any) -> adapter.Adapter:
 
     :param plugin: of keystoneauth: a token, or credentials
     """
-    options = CONF.nova
-    session = loading.session.Session().load_from_options(
-        insecure=options.insecure,
-        cacert=options.cafile,
-        cert=options.certfile,
-        key=options.keyfile,
-        timeout=options.read_timeout,
-    )
-    return adapter.Adapter(
-        session,
-        auth=plugin,
-        service_type=_SERVICE,
-        interface=options.interface,
-        region_name=options.region_name,
-        default_microversion=MICROVERSION,
-    )
+    return service_session.connect(_GROUP, plugin, _SERVICE, default_microversion=MICROVERSION)
 
 
 def get(compute: adapter.Adapter, path: str) -> Any:
@@ -159,19 +144,12 @@ def send(compute: adapter.Adapter, method: str, path: str, **options: Any) -> An
 
     :raises ClientException, OSError: there is none
     """
-    return compute.request(
-        path,
-        method,
-        **options,
-        raise_exc=False,
-        redirect=False,
-        timeout=(CONF.nova.connect_timeout, CONF.nova.read_timeout),
-    )
+    return service_session.send(compute, _GROUP, method, path, **options)
 
 
 def has_credentials() -> bool:
     """Return whether [nova] has credentials, which external events and audits need."""
-    return bool(CONF.nova.auth_type or CONF.nova.auth_section)
+    return service_session.has_credentials(_GROUP)
 
 
 def load_credentials() -> Any:
@@ -179,19 +157,7 @@ def load_credentials() -> Any:
 
     :raises ConfigurationError: it configures none, or not completely
     """
-    group = CONF.nova.auth_section or _GROUP
-    if group != _GROUP:
-        loading.register_auth_conf_options(CONF, group)
-    try:
-        plugin = loading.load_auth_from_conf_options(CONF, group)
-    except auth_exceptions.ClientException as error:
-        raise exception.ConfigurationError(reason=f"[{group}] is invalid: {error}") from error
-    if plugin is None:
-        raise exception.ConfigurationError(
-            reason=f"[{group}] has no auth_type: set auth_type = password and a user who may list "
-            "the servers of all projects, or auth_section."
-        )
-    return plugin
+    return service_session.load_credentials(_GROUP, "may list the servers of all projects")
 
 
 class ComputeReader:

@@ -119,6 +119,12 @@ class InvalidVolume(BadRequest):
     msg_fmt = "Invalid volume: %(reason)s"
 
 
+class ImageUnacceptable(BadRequest):
+    """No volume can be made of the image: its format, its content or its checksum forbids it."""
+
+    msg_fmt = "Image %(image_id)s is unacceptable: %(reason)s"
+
+
 class VolumeNotAvailable(InvalidVolume):
     """Another caller holds the volume: wait, or use another volume."""
 
@@ -187,6 +193,12 @@ class ResourceUnsupported(NotFound):
     """The Block Storage API has this kind of resource, and this service has none of them."""
 
     msg_fmt = "This service has no %(things)s."
+
+
+class ImageNotFound(NotFound):
+    """The image does not exist, or the Image service does not show it to the caller."""
+
+    msg_fmt = "Image %(image_id)s could not be found."
 
 
 class MarkerNotFound(NotFound):

@@ -18,6 +18,7 @@ _OTHERS = (
     "api",
     "database",
     "events",
+    "glance",
     "metrics",
     "notifications",
     "nova",

@@ -270,6 +270,8 @@ volumes = sa.Table(
     sa.Column("provider", Json, nullable=False, default=dict),
     # the source of a clone
     sa.Column("source_volid", Uuid),
+    # the image whose data it has got, or is to get
+    sa.Column("image_id", Uuid),
     # shown among the metadata, but not set there by users: readonly and the like
     sa.Column("admin_metadata", Json, nullable=False, default=dict),
     # host@backend whose manager has work to do on this row; None: no work is in progress

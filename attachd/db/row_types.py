@@ -74,6 +74,7 @@ class VolumeRow(VolumeStateRow):
     availability_zone: str | None
     backend_host: str | None
     source_volid: str | None
+    image_id: str | None
     owner: str | None
     error: str | None
     launched_at: datetime.datetime | None

@@ -11,6 +11,7 @@ base.py hold for all methods.
 
 import abc
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
@@ -333,6 +334,37 @@ class ManageExisting(abc.ABC):
         """
 
 
+class VolumeData(abc.ABC):
+    """The bytes of a volume, as long as it is open.
+
+    :raises BackendError: of its methods
+    """
+
+    @abc.abstractmethod
+    def read(self, offset: int, length: int) -> bytes:
+        """Return some bytes, all of them inside of the volume."""
+
+    @abc.abstractmethod
+    def write(self, offset: int, data: bytes) -> None:
+        """Write some bytes, all of them inside of the volume."""
+
+
+class DirectAccess(abc.ABC):
+    """The ability to let the manager itself read and write a volume, as for images."""
+
+    @abc.abstractmethod
+    def open_data(
+        self, volume: base.VolumeRef, mode: base.AccessMode
+    ) -> AbstractContextManager[VolumeData]:
+        """Open a volume for the block.
+
+        Hosts may reach the volume in mode "ro", and never in mode "rw".  When the block has ended
+        without an error, what was written survives a power failure.
+
+        :raises BackendError: final=True if there is no such volume
+        """
+
+
 ABILITIES: Final[Mapping[str, type]] = MappingProxyType(
     {
         "clone": Clone,
@@ -344,6 +376,7 @@ ABILITIES: Final[Mapping[str, type]] = MappingProxyType(
         "remember_clients": RememberClients,
         "persistent_reservations": PersistentReservations,
         "manage_existing": ManageExisting,
+        "direct_access": DirectAccess,
     }
 )
 """The abilities that a driver may have, by the names of their capabilities."""

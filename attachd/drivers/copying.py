@@ -28,7 +28,7 @@ _TRIES: Final = 3
 _TICK_NS: Final = 50_000_000
 """More than the granularity of the clock that file systems use for times of change."""
 _CHUNK: Final = 4 * 2**20
-_SYNC_BYTES: Final = 64 * _CHUNK
+SYNC_BYTES: Final = 64 * _CHUNK
 """Synchronized after that much, so that no single step takes long."""
 
 
@@ -123,7 +123,7 @@ def _copy_data(reading: int, writing: int, size: int) -> None:
             start += copied
             base.report_progress(start / size)
             unsynced += copied
-            if unsynced >= _SYNC_BYTES:
+            if unsynced >= SYNC_BYTES:
                 os.fdatasync(writing)
                 unsynced = 0
 

@@ -6,7 +6,8 @@ volumes; by the contract neither minds.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+import contextlib
 import threading
 import time
 from typing import Any, NamedTuple
@@ -126,6 +127,42 @@ class _Snapshots(abilities.Snapshots):
         return dict(self._snapshots)
 
 
+class _NoData(abilities.VolumeData):
+    """The data of a volume, which is all zeros.
+
+    :param perform: called with each write
+    """
+
+    def __init__(self, volume_id: str, perform: Callable[[Call], None]) -> None:
+        self._volume_id = volume_id
+        self._perform = perform
+
+    def read(self, offset: int, length: int) -> bytes:  # noqa: ARG002
+        """Return zeros."""
+        return bytes(length)
+
+    def write(self, offset: int, data: bytes) -> None:  # noqa: ARG002
+        """Record the call."""
+        self._perform(Call("write_data", self._volume_id))
+        base.check_still_owner()
+
+
+class _Contents(abilities.DirectAccess):
+    """The data of the volumes of the fake driver."""
+
+    _perform: Callable[[Call], None]
+
+    @contextlib.contextmanager
+    def open_data(
+        self,
+        volume: base.VolumeRef,
+        mode: base.AccessMode,  # noqa: ARG002
+    ) -> Iterator[abilities.VolumeData]:
+        """Record the call."""
+        self._perform(Call("open_data", volume.id))
+        yield _NoData(volume.id, self._perform)
+
+
 class FakeDriver(
     _Snapshots,
     _Objects,
@@ -136,6 +173,7 @@ class FakeDriver(
     abilities.Evict,
     abilities.RememberClients,
     abilities.PersistentReservations,
+    _Contents,
 ):
     """Grants and revokes at once, unless its options or a script make it slow or fail.
 
@@ -167,7 +205,7 @@ class FakeDriver(
             "grant, revoke, get_stats, boot_id, list_exports, revoke_all_except, "
             "remember_clients, end_remembered_clients, get_persistent_reservation, "
             "list_manageable, manage, unmanage, create_snapshot, delete_snapshot, "
-            "create_from_snapshot, revert, list_snapshots.",
+            "create_from_snapshot, revert, list_snapshots, open_data, write_data.",
         ),
         cfg.BoolOpt(
             "fake_fail_final",

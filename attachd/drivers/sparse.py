@@ -17,7 +17,7 @@ import re
 import stat
 
 from attachd import exception
-from attachd.drivers import base, copying
+from attachd.drivers import abilities, base, copying
 from attachd.linux import holes
 from attachd.linux.confined import ConfinedDirectory
 
@@ -247,7 +247,59 @@ class SparseFiles:
         )
 
 
-class FilesDriver(base.Driver):
+class FileData(abilities.VolumeData):
+    """The bytes of an open file or block device, which never gets longer.
+
+    :param file: its descriptor
+    """
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+        self._size = os.lseek(file, 0, os.SEEK_END)
+        self._unsynced = 0
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return some bytes."""
+        parts = []
+        while length > 0:
+            part = os.pread(self._file, length, offset)
+            if not part:
+                raise OSError(errno.EIO, "It has become shorter")
+            parts.append(part)
+            offset, length = offset + len(part), length - len(part)
+        return b"".join(parts)
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Write some bytes; now and then also to the disk, so that the last step is short."""
+        if offset + len(data) > self._size:
+            raise OSError(errno.ENOSPC, "They are beyond the end of the volume")
+        view = memoryview(data)
+        while view:
+            base.check_still_owner()
+            written = os.pwrite(self._file, view, offset)
+            offset, view = offset + written, view[written:]
+            self._unsynced += written
+        if self._unsynced >= copying.SYNC_BYTES:
+            os.fdatasync(self._file)
+            self._unsynced = 0
+
+
+@contextlib.contextmanager
+def open_data(
+    files: SparseFiles, volume_id: str, mode: base.AccessMode
+) -> Iterator[abilities.VolumeData]:
+    """Open the file of a volume, as DirectAccess.open_data()."""
+    path = files.existing(volume_id)
+    with (
+        map_os_errors(f"Volume {volume_id} could not be read or written"),
+        files.opened(path, os.O_RDONLY if mode == "ro" else os.O_RDWR) as file,
+    ):
+        yield FileData(file)
+        if mode == "rw":
+            os.fsync(file)
+
+
+class FilesDriver(base.Driver, abilities.DirectAccess):
     """A driver whose volumes are files on this machine."""
 
     _volumes: SparseFiles
@@ -259,6 +311,12 @@ class FilesDriver(base.Driver):
     def find_size(self, volume: base.VolumeRef) -> int | None:
         """Return the size of the file of a volume."""
         return self._volumes.size(volume.id)
+
+    def open_data(
+        self, volume: base.VolumeRef, mode: base.AccessMode
+    ) -> contextlib.AbstractContextManager[abilities.VolumeData]:
+        """Open the file of a volume."""
+        return open_data(self._volumes, volume.id, mode)
 
 
 def plain_name(identifier: str) -> str:

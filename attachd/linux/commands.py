@@ -138,15 +138,18 @@ def _communicate(
                 raise
 
 
-def run_long(line: Sequence[str], on_wait: Callable[[], None]) -> CommandResult:
+def run_long(
+    line: Sequence[str], on_wait: Callable[[], None], pass_fds: Sequence[int] = ()
+) -> CommandResult:
     """Run a command that may take hours, and that is killed if this process dies.
 
     :param on_wait: called about once a second; if it raises, the command is killed
+    :param pass_fds: file descriptors that it gets, with the same numbers
     :raises HostError: it is missing; any exit code is a result
     """
     if which(line[0]) is None:
         raise _not_run(line[0], FileNotFoundError("it is not installed"))
-    process = _start(line, [*_DIE_WITH_PARENT, *line])
+    process = _start(line, [*_DIE_WITH_PARENT, *line], pass_fds=pass_fds)
     with process:
         try:
             while True:

@@ -9,6 +9,9 @@ administrators need. Landlock limits the TCP ports, from Linux 6.7 on.
 The module is its own launcher, a script that needs nothing but the standard library: its start
 takes a tenth of what ``import attachd`` takes.
 
+A program that reads what users have made, such as qemu-img an image, has a :class:`Confinement`,
+which needs no root: Landlock leaves it only the files that it inherits.
+
 A process of ours that has opened all that it needs can also give up the rest, without root:
 :func:`limit_ports` and :func:`give_up_files`.
 
@@ -62,8 +65,11 @@ _PR_SET_KEEPCAPS, _PR_CAPBSET_READ, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 8, 
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE = 47, 2
 _CAP_VERSION_3: Final = 0x20080522
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
-_LANDLOCK_VERSION, _LANDLOCK_PORT = 1, 2
+_LANDLOCK_VERSION, _LANDLOCK_PATH, _LANDLOCK_PORT = 1, 1, 2
 _NET_ABI, _SCOPE_ABI = 4, 6
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE = 1, 2, 4, 8, 1 << 14
+_ALL_RIGHTS: Final = (0, 0x1FFF, 0x3FFF, 0x7FFF, 0x7FFF, 0xFFFF)
+"""The rights to files that each version of Landlock knows; later ones know no more."""
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _NE, _LT, _EQ, _GT, _MASKED_EQ = 1, 2, 4, 6, 7
 _EPERM, _ENOSYS, _EACCES = 1, 38, 13
@@ -153,6 +159,31 @@ class Sandbox:
         :param fds: that it inherits, and that get the numbers from FIRST_FD on
         """
         values = json.dumps({**dataclasses.asdict(self), "fds": fds})
+        return [sys.executable, "-I", "-S", __file__, values, *line]
+
+
+@dataclasses.dataclass(frozen=True)
+class Confinement:
+    """What a program may use that needs no network, beside the system's programs and libraries.
+
+    It has the user of this process, or of root's processes the user "nobody".
+
+    :ivar readable: descriptors of files that it inherits, and may open again
+    :ivar writable: the same of files that it may write
+    :ivar memory_bytes: of address space
+    :ivar cpu_seconds: of a processor
+    :ivar file_bytes: of each file that it writes
+    """
+
+    readable: Sequence[int]
+    writable: Sequence[int]
+    memory_bytes: int
+    cpu_seconds: int
+    file_bytes: int
+
+    def command_line(self, *line: str) -> list[str]:
+        """Return the command line of the launcher, which executes ``line``."""
+        values = json.dumps({"confinement": dataclasses.asdict(self)})
         return [sys.executable, "-I", "-S", __file__, values, *line]
 
 
@@ -316,6 +347,66 @@ def limit_ports(ports: Iterable[int] | None) -> None:
     os.close(ruleset)
 
 
+def _limit_files(confinement: Confinement) -> None:
+    """Hide all files but those of the system's programs and those that are inherited.
+
+    :raises OSError: the kernel has no Landlock
+    """
+    libc = _Libc()
+    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    try:
+        abi = libc("syscall", _LANDLOCK_CREATE, None, 0, _LANDLOCK_VERSION)
+    except OSError as error:
+        raise OSError(error.errno, "the kernel has no Landlock (Linux 5.13)") from error
+    every = _ALL_RIGHTS[min(abi, len(_ALL_RIGHTS) - 1)]
+    ruleset = libc(
+        "syscall", _LANDLOCK_CREATE, (ctypes.c_uint64 * 1)(every), ctypes.c_size_t(8), 0
+    )
+
+    def permit(fd: int, rights: int) -> None:
+        # struct landlock_path_beneath_attr is packed.
+        rule = (rights & every).to_bytes(8, sys.byteorder) + fd.to_bytes(4, sys.byteorder)
+        libc("syscall", _LANDLOCK_ADD, ruleset, _LANDLOCK_PATH, rule, 0)
+
+    for path in (*_PROGRAMS, *_SETTINGS[:1], *_DEVICES):
+        with contextlib.suppress(FileNotFoundError):
+            fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            is_folder = Path(path).is_dir()
+            permit(fd, _READ_FILE | (_EXECUTE | _READ_DIR if is_folder else _WRITE_FILE))
+            os.close(fd)
+    for fd in confinement.readable:
+        permit(fd, _READ_FILE)
+    for fd in confinement.writable:
+        permit(fd, _READ_FILE | _WRITE_FILE | _TRUNCATE)
+    libc("syscall", _LANDLOCK_RESTRICT, ruleset, 0)
+    os.close(ruleset)
+
+
+def _confine(confinement: Confinement) -> None:
+    """Give up all that a program does not need that only reads and writes its files."""
+    fds = (*confinement.readable, *confinement.writable)
+    denied = _new_filter(datagrams=False)
+    for name in ("socket", "socketpair", *_SERVERS):
+        denied.deny(name, error=_EACCES)
+    limits = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_AS: confinement.memory_bytes,
+        resource.RLIMIT_CPU: confinement.cpu_seconds,
+        resource.RLIMIT_FSIZE: confinement.file_bytes,
+    }
+    for fd in fds:
+        os.set_inheritable(fd, True)
+        if os.geteuid() == 0:
+            os.fchown(fd, NOBODY, NOBODY)
+    _limit_files(confinement)
+    if os.geteuid() == 0:
+        _drop_rights(_Libc(), NOBODY, None)
+    for kind, limit in limits.items():
+        resource.setrlimit(kind, (limit, limit))
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    denied.load()
+
+
 class _Comparison(ctypes.Structure):
     """struct scmp_arg_cmp."""
 
@@ -441,6 +532,9 @@ def _move_fds(fds: Sequence[int]) -> None:
 def main(values: str, *line: str) -> NoReturn:
     """Enter the sandbox, and execute a command, whose first word is a path."""
     parsed = json.loads(values)
+    if "confinement" in parsed:
+        _confine(Confinement(**parsed["confinement"]))
+        os.execv(line[0], line)  # noqa: S606 (a list of arguments, no shell)
     fds = parsed.pop("fds")
     sandbox = Sandbox(**parsed)
     libc = _Libc()
@@ -459,4 +553,7 @@ if __name__ == "__main__":
     try:
         main(*sys.argv[1:])
     except OSError as error:
-        sys.exit(f"The sandbox cannot be entered: {error}. It needs root and {SECCOMP_LIBRARY}.")
+        sys.exit(
+            f"The sandbox cannot be entered: {error}. It needs {SECCOMP_LIBRARY}, and root; or, "
+            "for a program that converts images, Landlock."
+        )

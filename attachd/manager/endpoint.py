@@ -48,8 +48,7 @@ class _VolumeMethods:
 
     def create_volume(self, _context: RequestContext, volume: Volume) -> None:
         """See manager_api.create_volume()."""
-        is_copy = volume.obj_attr_is_set("source_volid") and volume.source_volid is not None
-        create = volumes.copy if is_copy else volumes.create
+        create = volumes.copy if volume.is_copy else volumes.create
         create(self._backend, volume.id)
 
     def delete_volume(self, _context: RequestContext, volume: Volume) -> None:

@@ -47,7 +47,7 @@ NO_ERROR: Final[Mapping[str, Any]] = {"error": None, "new_size_gib": None}
 
 
 def copy(backend: Backend, volume_id: str) -> None:
-    """Do as :func:`create` in a background task: copying another volume may take hours."""
+    """Do as :func:`create` in a background task: copying a volume or image may take hours."""
     backend.background_tasks.submit(volume_id, lambda: create(backend, volume_id))
 
 
@@ -99,11 +99,13 @@ class _Progress:
 
 
 def _create_flow(backend: Backend, row: DriverVolumeRow) -> Flow:
-    """Return the flow that creates a volume, as a copy if it has a source.
+    """Return the flow that creates a volume, as a copy if it has a source or an image.
 
     :raises VolumeNotFound: the source does not exist any more
     """
     ref = backends.volume_ref(row)
+    if row["image_id"]:
+        return volume_flows.build_import(backend.driver, ref, row["image_id"])
     if not row["source_volid"]:
         return volume_flows.build_create(backend.driver, ref)
     source = volume_store.get_for_driver(row["source_volid"])

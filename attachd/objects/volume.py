@@ -42,6 +42,7 @@ class Volume(AttachdObject):
         "availability_zone": fields.StringField(nullable=True),
         "host": fields.StringField(nullable=True),
         "source_volid": fields.StringField(nullable=True),
+        "image_id": fields.StringField(nullable=True),
         "metadata": JsonField(),
         "admin_metadata": JsonField(),
         "error": fields.StringField(nullable=True),
@@ -79,6 +80,12 @@ class Volume(AttachdObject):
     def backend(self) -> str:
         """The RPC server that serves this volume: ``host@backend``."""
         return backend_of(self.host)
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether it gets its data from another volume, or from an image."""
+        sources = ("source_volid", "image_id")
+        return any(self.obj_attr_is_set(name) and getattr(self, name) for name in sources)
 
     @property
     def readonly(self) -> bool:

@@ -5,6 +5,7 @@ Functions with an argument ``source`` take None for a volume that is not a clone
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from oslo_utils import uuidutils
@@ -12,13 +13,15 @@ from oslo_utils import uuidutils
 from attachd import exception, multiattach
 from attachd.api import scheduler, validation
 from attachd.api.types import lookup
-from attachd.api.volumes import backend_calls, load, policy, schema
+from attachd.api.volumes import backend_calls, image_lookup, load, policy, schema
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import quotas
 from attachd.db.row_types import VolumeTypeRow
 from attachd.db.types import type_store
 from attachd.db.volumes import clone_source
+from attachd.images import checks
+from attachd.images.glance import Image
 from attachd.objects import Volume
 from attachd.states import VolumeState
 
@@ -35,14 +38,20 @@ def build(ctx: RequestContext, requested: CreateRequest) -> dict[str, Any]:
     :raises Forbidden: the type is multiattach, which policy denies the caller
     :raises QuotaExceeded: no backend fits, and the quota of the caller's project is exceeded
     :raises VolumeNotFound: the caller sees no such source
+    :raises ImageUnacceptable: no volume can be made of the image
+    :raises Unavailable: the Image service does not answer
     """
     _reject_unsupported(requested)
     source = source_volume(ctx, requested)
+    image = image_lookup.requested_image(ctx, requested)
     volume_type = requested_type(ctx, requested, source)
     specs = volume_type["extra_specs"] if volume_type else {}
     may_be_shared = authorize_sharing(ctx, volume_type)
     size = requested_size(requested, source)
     check_size(volume_type, size)
+    if image is not None:
+        checks.check_usable(image, size)
+        specs = {**specs, **_WRITABLE}
     zone = requested.get("availability_zone")
     type_id = volume_type["id"] if volume_type else None
     with backend_calls.quota_error_first(
@@ -55,14 +64,24 @@ def build(ctx: RequestContext, requested: CreateRequest) -> dict[str, Any]:
         "user_id": ctx.user_id,
         "size_gib": size,
         "multiattach": may_be_shared,
-        "bootable": source is not None and bool(source.bootable),
+        "bootable": image is not None or (source is not None and bool(source.bootable)),
         "source_volid": source.id if source else None,
+        **_image_values(image),
         "volume_type_id": type_id,
         "volume_type_name": volume_type["name"] if volume_type else None,
-        "type_specs": specs,
+        "type_specs": volume_type["extra_specs"] if volume_type else {},
         "metadata": requested.get("metadata") or {},
         **place,
     }
+
+
+_WRITABLE: Final = MappingProxyType({"direct_access": "<is> True"})
+"""What a backend needs so that managers can write an image to its volumes."""
+
+
+def _image_values(image: Image | None) -> dict[str, Any]:
+    """Return what is stored of an image."""
+    return {"image_id": image.id, "image_metadata": image.metadata} if image else {}
 
 
 def _select_or_fail(

@@ -21,8 +21,6 @@ REFUSED: Final = MappingProxyType(
     {
         "snapshot_id": "snapshots",
         "source_replica": "replicas",
-        "imageRef": "images",
-        "image_id": "images",
         "backup_id": "backups",
         "consistencygroup_id": "consistency groups",
         "group_id": "groups",
@@ -43,6 +41,7 @@ _NEW: Final = fields(
         **dict.fromkeys(REFUSED, OPTIONAL_TEXT),
         "size": {**SIZE, "type": ["integer", "string", "null"]},
         "source_volid": {"type": ["string", "null"], "format": "uuid"},
+        **dict.fromkeys(("imageRef", "image_id"), OPTIONAL_TEXT),
         "volume_type": OPTIONAL_TEXT,
         "availability_zone": {**OPTIONAL_TEXT, "minLength": 1},
         "metadata": {**METADATA, "type": ["object", "null"]},

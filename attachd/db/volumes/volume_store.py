@@ -365,7 +365,8 @@ def create(
     """Store a volume that its backend, ``values["host"]``, is still to create.
 
     :param values: columns; ``state`` may differ from ``creating``. Beside them ``type_specs``, the
-        extra specs of its type by which they were chosen; none if absent
+        extra specs of its type by which they were chosen, and ``image_metadata``, of its image;
+        none if absent
     :param first: executed first in the transaction, for a request with an idempotency key
     :returns: the row, as of :func:`get`
     :raises VolumeTypeNotFound: its type has just been deleted
@@ -408,9 +409,9 @@ def create(
         connection.execute(sa.insert(_VOLUMES).values(row))
         if row["source_volid"]:
             clone_source.copy_image_metadata(connection, row["source_volid"], row["id"])
-        if metadata:
-            pairs = [_metadata_row(row["id"], *pair) for pair in metadata.items()]
-            connection.execute(sa.insert(_VOLUME_METADATA), pairs)
+        _insert_pairs(connection, _VOLUME_METADATA, row["id"], metadata)
+        image_metadata = values.get("image_metadata") or {}
+        _insert_pairs(connection, models.volume_image_metadata, row["id"], image_metadata)
     return {
         **row,
         "metadata": dict(metadata),
@@ -418,5 +419,9 @@ def create(
     }
 
 
-def _metadata_row(volume_id: str, key: str, value: str) -> dict[str, str]:
-    return {"volume_id": volume_id, "key": key, "value": value}
+def _insert_pairs(
+    connection: sa.Connection, table: sa.Table, volume_id: str, pairs: Mapping[str, str]
+) -> None:
+    rows = [{"volume_id": volume_id, "key": key, "value": pairs[key]} for key in pairs]
+    if rows:
+        connection.execute(sa.insert(table), rows)

@@ -2,6 +2,7 @@
 """Flows that create, copy, delete, extend, manage and unmanage a volume."""
 
 from collections.abc import Mapping, Sequence
+import dataclasses
 from typing import Any
 
 from oslo_log import log
@@ -9,8 +10,12 @@ from taskflow import task
 from taskflow.patterns import linear_flow
 
 from attachd import exception
-from attachd.drivers.abilities import Clone, ManageExisting, OnlineExtend
+from attachd.conf import CONF
+from attachd.drivers import base
+from attachd.drivers.abilities import Clone, DirectAccess, ManageExisting, OnlineExtend
 from attachd.drivers.base import Driver, Export, VolumeRef, WithSecrets
+from attachd.images import conversion
+from attachd.images.glance import ImageApi
 
 LOG = log.getLogger(__name__)
 
@@ -25,6 +30,11 @@ def build_create(driver: Driver, volume: VolumeRef) -> linear_flow.Flow:
 def build_copy(driver: Driver, volume: VolumeRef, source: VolumeRef) -> linear_flow.Flow:
     """Return the flow for a copy of another volume; it provides the same."""
     return linear_flow.Flow("copy").add(Copy(driver, volume, source))
+
+
+def build_import(driver: Driver, volume: VolumeRef, image_id: str) -> linear_flow.Flow:
+    """Return the flow for a volume with the data of an image; it provides the same."""
+    return linear_flow.Flow("import").add(Import(driver, volume, image_id))
 
 
 def build_delete(driver: Driver, volume: VolumeRef) -> linear_flow.Flow:
@@ -96,6 +106,52 @@ class Copy(Create):
                 f"Backend {self._driver.name} cannot clone volumes.", final=True
             )
         return self._driver.clone(self._volume, self._source)
+
+
+class Import(Create):
+    """The backend creates the volume, and the manager writes an image to it."""
+
+    def __init__(self, driver: Driver, volume: VolumeRef, image_id: str) -> None:
+        super().__init__(driver, volume)
+        self._image_id = image_id
+
+    def execute(self) -> CreateAnswer:
+        """Create, and write; what an interrupted attempt has written is deleted before."""
+        if not isinstance(self._driver, DirectAccess):
+            raise exception.BackendError(
+                f"Backend {self._driver.name} cannot make volumes of images.", final=True
+            )
+        api = ImageApi.of_service()
+        for remaining in reversed(range(CONF.glance.transfer_retries + 1)):
+            self._driver.delete(self._volume)
+            answer = self._driver.create(self._volume)
+            try:
+                self._write(self._driver, api, answer)
+            except exception.Unavailable as error:
+                if not remaining:
+                    raise
+                LOG.warning("Volume %s: starting again: %s", self._volume.id, error)
+            else:
+                break
+        return answer
+
+    def _write(self, driver: DirectAccess, api: ImageApi, answer: CreateAnswer) -> None:
+        with driver.open_data(_with_answer(self._volume, answer), "rw") as data:
+            conversion.write_image(api, self._image_id, data, self._volume.size_gib, _step)
+
+
+def _with_answer(volume: VolumeRef, answer: CreateAnswer) -> VolumeRef:
+    """Return a volume as it will be stored after its creation."""
+    if isinstance(answer, WithSecrets):
+        return dataclasses.replace(
+            volume, provider=answer.answer, provider_secrets=answer.provider_secrets
+        )
+    return dataclasses.replace(volume, provider=answer)
+
+
+def _step(done: float) -> None:
+    base.check_still_owner()
+    base.report_progress(done)
 
 
 class Delete(_VolumeTask):

@@ -180,7 +180,7 @@ def _pending(backend: Backend, backoff: Backoff) -> list[PendingWork]:
 
 
 def _volume_work(backend: Backend, row: VolumeRow) -> Callable[[], object]:
-    create = volumes.create if row["source_volid"] is None else volumes.copy
+    create = volumes.copy if row["source_volid"] or row["image_id"] else volumes.create
     work: dict[str, Callable[[], object]] = {
         VolumeState.CREATING: lambda: create(backend, row["id"]),
         VolumeState.DELETING: lambda: volumes.delete(backend, row["id"]),

@@ -12,6 +12,7 @@ from attachd.tests.contract import (
     driving,
     test_access,
     test_clones,
+    test_direct_access,
     test_drivers,
     test_listings,
     test_manage,
@@ -28,6 +29,7 @@ from attachd.tests.contract import (
 SUITE = (
     test_access,
     test_clones,
+    test_direct_access,
     test_drivers,
     test_taken_over,
     test_listings,

@@ -454,6 +454,7 @@ def _create_volumes() -> None:
         sa.Column("backend_host", sa.String(255)),
         sa.Column("provider", LONG_TEXT, nullable=False),
         sa.Column("source_volid", sa.String(36)),
+        sa.Column("image_id", sa.String(36)),
         sa.Column("admin_metadata", LONG_TEXT, nullable=False),
         sa.Column("owner", sa.String(255)),
         sa.Column("error", sa.String(1023)),

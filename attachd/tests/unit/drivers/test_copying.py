@@ -105,7 +105,7 @@ class WithoutClonesTest(Case):
         self.write(0, secrets.token_bytes(3 * MIB))
         with (
             mock.patch.object(copying, "_CHUNK", MIB),
-            mock.patch.object(copying, "_SYNC_BYTES", MIB),
+            mock.patch.object(copying, "SYNC_BYTES", MIB),
             mock.patch.object(os, "fdatasync") as fdatasync,
         ):
             self.copy()

@@ -9,6 +9,7 @@ from pathlib import Path
 import signal
 import subprocess
 import sys
+import tempfile
 import unittest
 from unittest import mock
 
@@ -195,6 +196,14 @@ class ExecuteTest(unittest.TestCase):
 
 class RunLongTest(unittest.TestCase):
     """Who runs something long is killed."""
+
+    def test_command_gets_files_under_their_numbers(self):
+        with tempfile.TemporaryFile() as file:
+            number = file.fileno()
+            line = ["sh", "-c", f"echo written >&{number}"]
+            commands.run_long(line, lambda: None, pass_fds=[number])
+            file.seek(0)
+            self.assertEqual(b"written\n", file.read())
 
     def test_command_ends_with_its_parent(self):
         folder = lifetime.temp_dir(self)

@@ -7,6 +7,7 @@ from pathlib import Path
 import socket
 import subprocess
 import sys
+import tempfile
 from unittest import mock
 
 import fixtures
@@ -302,3 +303,71 @@ class GiveUpFilesTest(fixtures.TestWithFixtures):
         requirements.require_port_limits()
         results, _ = self.run_program(self.ports[1:])
         self.assertEqual(["Permission denied", "done"], results["connect"])
+
+
+_CONFINED = """
+import json, os, resource, socket, sys
+def outcome(function):
+    try:
+        return function() and "done"
+    except OSError as error:
+        return os.strerror(error.errno)
+source, result = (f"/proc/self/fd/{number}" for number in sys.argv[1:3])
+foreign = sys.argv[3]
+print(json.dumps({
+    "source": open(source).read(),
+    "write source": outcome(lambda: open(source, "r+")),
+    "write result": outcome(lambda: open(result, "r+").write("result")),
+    "too much": outcome(lambda: os.pwrite(int(sys.argv[2]), b"x", 5000)),
+    "foreign": outcome(lambda: open(foreign)),
+    "shadow": outcome(lambda: open("/etc/shadow")),
+    "list": outcome(lambda: os.listdir("/etc")),
+    "new": outcome(lambda: open(f"{foreign}.new", "w")),
+    "socket": outcome(socket.socket),
+    "unix": outcome(lambda: socket.socket(socket.AF_UNIX)),
+    "fork": outcome(os.fork),
+    "kill": outcome(lambda: os.kill(os.getppid(), 0)),
+    "uid": os.getuid(),
+    "memory": resource.getrlimit(resource.RLIMIT_AS)[0],
+    "cpu": resource.getrlimit(resource.RLIMIT_CPU)[0],
+}))
+"""
+
+
+class ConfinementTest(fixtures.TestWithFixtures):
+    def setUp(self):
+        super().setUp()
+        requirements.require_library(self, sandbox.SECCOMP_LIBRARY)
+        self.folder = Path(self.useFixture(fixtures.TempDir()).path)
+
+    def test_confined_program_reaches_its_files_alone(self):
+        foreign = self.folder / "foreign"
+        foreign.write_text("secret")
+        foreign.chmod(0o666)
+        self.folder.chmod(0o777)
+        with tempfile.TemporaryFile() as source, tempfile.TemporaryFile() as result:
+            source.write(b"data")
+            source.flush()
+            fds = (source.fileno(), result.fileno())
+            confined = sandbox.Confinement(fds[:1], fds[1:], 2**30, 7, 4096)
+            line = confined.command_line(
+                PYTHON, "-I", "-S", "-c", _CONFINED, *map(str, fds), f"{foreign}"
+            )
+            answer = subprocess.run(
+                line, capture_output=True, check=True, pass_fds=fds, timeout=TIMEOUT
+            )
+            result.seek(0)
+            self.assertEqual(b"result", result.read())
+        denied, forbidden = "Permission denied", "Operation not permitted"
+        expected = {
+            "source": "data",
+            "write source": denied,
+            "write result": "done",
+            "too much": "File too large",
+            **dict.fromkeys(("foreign", "shadow", "list", "new", "socket", "unix"), denied),
+            **dict.fromkeys(("fork", "kill"), forbidden),
+            "uid": sandbox.NOBODY if os.geteuid() == 0 else os.geteuid(),
+            "memory": 2**30,
+            "cpu": 7,
+        }
+        self.assertEqual(expected, json.loads(answer.stdout))

@@ -41,7 +41,7 @@ ROW = {
 }
 FINGERPRINTS = {
     "Attachment": "1.0-b7466c2e9291289186b209e4d1ceb1e8",
-    "Volume": "1.0-f76de25306aaa5b1d59b9494b9b36759",
+    "Volume": "1.0-d1f1f588eaa6972d5b3cdb865a66c13b",
 }
 
 

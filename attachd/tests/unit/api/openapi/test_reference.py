@@ -25,7 +25,7 @@ _FILTERS = "filter"
 # What is taken for the sake of clients that always send it, and means nothing or the same.
 _UNTOLD = frozenset(
     {
-        *("display_name", "display_description", "backup_id", "group_id", "imageRef", "image_id"),
+        *("display_name", "display_description", "backup_id", "group_id", "image_id"),
         *("source_replica", "consistencygroup_id", "tenant_id", "id", "service", "cluster"),
         "os-volume-type-access:is_public",
     }

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of images and of the requests to the Image service; the [glance] group, read by API and
+managers.
+"""
+
+from oslo_config import cfg
+
+GROUP = "glance"
+
+OPTIONS = [
+    cfg.StrOpt(
+        "auth_type",
+        help="How API and managers authenticate to the Image service; for example password. Its "
+        "other options, such as auth_url and username, are in this group too. The user needs a "
+        "role with which the Image service shows images of all projects, such as admin: managers "
+        "read with it what a caller was allowed to read. None: images are not supported.",
+    ),
+    cfg.StrOpt(
+        "auth_section",
+        help="The group that has auth_type and its options, for example keystone_authtoken. None: "
+        "this one.",
+    ),
+    cfg.URIOpt(
+        "endpoint_override",
+        schemes=["http", "https"],
+        help="The Image API, with or without its version: http://glance.example:9292. None: that "
+        "of the service catalogue.",
+    ),
+    cfg.StrOpt(
+        "region_name",
+        help="The region whose Image service is used. None: the first one of the catalogue.",
+    ),
+    cfg.StrOpt(
+        "interface",
+        default="public",
+        choices=["public", "internal", "admin"],
+        help="Which of the endpoints in the catalogue is used.",
+    ),
+    cfg.FloatOpt(
+        "connect_timeout",
+        default=5.0,
+        min=0.1,
+        help="Seconds that a connection to the Image service may take.",
+    ),
+    cfg.FloatOpt(
+        "read_timeout",
+        default=60.0,
+        min=0.1,
+        help="Seconds that the Image service may be silent, also in the middle of an image.",
+    ),
+    cfg.IntOpt(
+        "transfer_retries",
+        default=2,
+        min=0,
+        help="How often a manager starts the transfer of an image again that was interrupted.",
+    ),
+    cfg.BoolOpt(
+        "insecure",
+        default=False,
+        help="Whether to believe any certificate of the Image service.",
+    ),
+    cfg.StrOpt(
+        "cafile",
+        help="The certificate authorities, in PEM, that vouch for the Image service. None: the "
+        "system's.",
+    ),
+    cfg.StrOpt(
+        "certfile",
+        help="The certificate, in PEM, that this service shows to the Image service. None: it "
+        "shows none.",
+    ),
+    cfg.StrOpt(
+        "keyfile",
+        help="The key, in PEM, of the certificate in certfile. None: it is in the same file.",
+    ),
+    cfg.ListOpt(
+        "disk_formats",
+        default=["raw", "iso", "qcow2", "vmdk", "vdi", "vhd", "vhdx"],
+        help="The formats of images that volumes may be made of. All but raw and iso are "
+        "converted by qemu-img in a process of its own that reaches nothing else.",
+    ),
+    cfg.StrOpt(
+        "signed_images",
+        default="refuse",
+        choices=[
+            ("refuse", "No volume is made of an image with a signature."),
+            ("ignore", "The signature is not verified; the checksum always is."),
+        ],
+        help="What happens to images with a signature, which this service cannot verify.",
+    ),
+    cfg.StrOpt(
+        "conversion_dir",
+        help="The directory for images while they are converted. A file there has no name and "
+        "goes with its process. None: conversion, in state_path.",
+    ),
+    cfg.IntOpt(
+        "conversion_free_space",
+        default=1,
+        min=0,
+        help="GiB that a conversion leaves free in conversion_dir; it ends with an error before.",
+    ),
+    cfg.IntOpt(
+        "conversion_memory",
+        default=1024,
+        min=128,
+        help="MiB of address space for one conversion.",
+    ),
+    cfg.IntOpt(
+        "conversion_timeout",
+        default=3600,
+        min=1,
+        help="Seconds for one conversion, of time and of a processor.",
+    ),
+]

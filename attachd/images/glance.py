@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HTTP requests to the Image API.
+
+The API asks with the token of its caller, who sees what the Image service shows to them.  Managers
+work with the credentials in [glance], since a token does not last as long as a large image, or a
+restart.  The URL is that of [glance], else that of the catalogue of these credentials.
+
+Source: the Image API, 2.7 and later, "Show image", "List images", "Download binary image data".
+"""
+
+from collections.abc import Iterator, Mapping
+import contextlib
+import dataclasses
+import json
+from typing import Any, Final, Self
+import urllib.parse
+
+from keystoneauth1 import exceptions as auth_exceptions
+from keystoneauth1 import token_endpoint
+from oslo_log import log
+import requests
+
+from attachd import exception, service_session
+from attachd.conf import CONF
+from attachd.conf.glance import GROUP
+
+LOG = log.getLogger(__name__)
+
+CHUNK: Final = 2**20
+"""Bytes of an image that are in memory at a time."""
+
+ACTIVE: Final = "active"
+SIGNATURE: Final = "img_signature"
+"""The property of an image that has a signature."""
+
+_SERVICE: Final = "image"
+_OK: Final = 200
+_NO_CONTENT: Final = 204
+_UNAUTHORIZED: Final = 401
+_FORBIDDEN: Final = 403
+_NOT_FOUND: Final = 404
+_MAX_NAMED: Final = 2
+"""Images of one name that are listed: a second one makes the name ambiguous."""
+
+_BASE: Final = frozenset(
+    {
+        *("id", "name", "status", "visibility", "protected", "owner", "tags", "os_hidden"),
+        *("size", "virtual_size", "min_disk", "min_ram", "disk_format", "container_format"),
+        *("checksum", "os_hash_algo", "os_hash_value", "created_at", "updated_at"),
+        *("file", "self", "schema", "locations", "direct_url", "stores"),
+    }
+)
+"""The attributes of each image; others are properties that users have given it.
+
+Source: the Image API, "Image schema".
+"""
+
+_KEPT: Final = ("checksum", "container_format", "disk_format", "min_disk", "min_ram", "size")
+"""The attributes that a volume keeps, as in the Block Storage API."""
+
+_NO_CREDENTIALS: Final = (
+    "This service has no images: its operator has set no credentials in [glance]."
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Image:
+    """What the Image service says of an image.
+
+    :ivar size: bytes of its data; 0: it has none
+    :ivar virtual_size: bytes of the disk that it holds; None: the service does not know it
+    :ivar min_disk: GiB
+    :ivar hash_algorithm: of hash_value, as hashlib names it; None: there is only the checksum
+    :ivar metadata: what a volume keeps of it: texts, by names
+    """
+
+    id: str
+    status: str
+    size: int
+    virtual_size: int | None
+    min_disk: int
+    disk_format: str | None
+    container_format: str | None
+    checksum: str | None
+    hash_algorithm: str | None
+    hash_value: str | None
+    is_signed: bool
+    metadata: Mapping[str, str]
+
+    @classmethod
+    def parse(cls, body: Mapping[str, Any]) -> Self:
+        """Return the image of a body.
+
+        :raises KeyError, TypeError, ValueError: it is none
+        """
+        return cls(
+            id=str(body["id"]),
+            status=str(body["status"]),
+            size=int(body.get("size") or 0),
+            virtual_size=int(body["virtual_size"]) if body.get("virtual_size") else None,
+            min_disk=int(body.get("min_disk") or 0),
+            disk_format=body.get("disk_format"),
+            container_format=body.get("container_format"),
+            checksum=body.get("checksum"),
+            hash_algorithm=body.get("os_hash_algo"),
+            hash_value=body.get("os_hash_value"),
+            is_signed=SIGNATURE in body,
+            metadata=_metadata(body),
+        )
+
+
+def _metadata(body: Mapping[str, Any]) -> dict[str, str]:
+    """Return the properties of an image, and its attributes that a volume keeps."""
+    found = {key: value for key, value in body.items() if key not in _BASE}
+    found |= {key: body.get(key) for key in _KEPT}
+    found |= {"image_id": body["id"], "image_name": body.get("name") or None}
+    return {key: str(value) for key, value in found.items() if value is not None}
+
+
+def is_configured() -> bool:
+    """Return whether this service has images."""
+    return service_session.has_credentials(GROUP)
+
+
+class ImageApi:
+    """The Image service over HTTP; an object is used by one thread.
+
+    :ivar url: without the version
+    """
+
+    def __init__(self, plugin: Any, url: str) -> None:
+        self.url = url
+        self._adapter = service_session.connect(GROUP, plugin, _SERVICE, endpoint_override=url)
+
+    @classmethod
+    def of_service(cls) -> Self:
+        """Return the interface with the credentials of this service.
+
+        :raises BadRequest: it has none
+        :raises ConfigurationError: they are not complete
+        :raises Unavailable: the Image service cannot be found
+        """
+        if not is_configured():
+            raise exception.BadRequest(reason=_NO_CREDENTIALS)
+        plugin = service_session.load_credentials(GROUP, "sees the images of all projects")
+        return cls(plugin, _find_url(plugin))
+
+    @classmethod
+    def of_caller(cls, token: str | None) -> Self:
+        """Return the interface with the token of a caller; without one, as the service.
+
+        :raises: as :meth:`of_service`
+        """
+        by_service = cls.of_service()
+        if not token:
+            return by_service
+        return cls(token_endpoint.Token(by_service.url, token), by_service.url)
+
+    def get(self, image_id: str) -> Image:
+        """Return an image.
+
+        :raises ImageNotFound: the Image service shows none
+        :raises Unavailable: it does not answer
+        """
+        answer = self._send("GET", f"/images/{urllib.parse.quote(image_id, safe='')}")
+        return _parse(answer, image_id)[0]
+
+    def find(self, name: str) -> list[Image]:
+        """Return the images of a name, two at most.
+
+        :raises Unavailable: the Image service does not answer
+        """
+        query = urllib.parse.urlencode({"name": name, "limit": _MAX_NAMED})
+        return _parse(self._send("GET", f"/images?{query}"), name)
+
+    @contextlib.contextmanager
+    def download(self, image_id: str) -> Iterator[Iterator[bytes]]:
+        """Read the data of an image in chunks.
+
+        :raises ImageNotFound: it is gone
+        :raises Unavailable: the Image service does not answer, or stops in the middle
+        """
+        path = f"/images/{urllib.parse.quote(image_id, safe='')}/file"
+        # A compressed transfer could become larger than the image.
+        headers = {"Accept": "application/octet-stream", "Accept-Encoding": "identity"}
+        answer = self._send("GET", path, stream=True, headers=headers)
+        with contextlib.closing(answer):
+            if answer.status_code == _NO_CONTENT:
+                yield iter(())
+                return
+            _check_status(answer, image_id)
+            yield _read_chunks(answer, image_id)
+
+    def _send(self, method: str, path: str, **options: Any) -> Any:
+        try:
+            return service_session.send(self._adapter, GROUP, method, f"/v2{path}", **options)
+        except (auth_exceptions.ClientException, OSError) as error:
+            LOG.warning("The Image service does not answer %s %s: %s", method, path, error)
+            raise _unavailable(_explain(error)) from error
+
+
+def _parse(answer: Any, image_id: str) -> list[Image]:
+    """Return the images of an answer, or the only one of an answer about one."""
+    _check_status(answer, image_id)
+    try:
+        body = json.loads(answer.content)
+        return [Image.parse(item) for item in body.get("images", [body])]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise _unavailable(
+            "the answer is not one of the Image service. Check endpoint_override in [glance]."
+        ) from None
+
+
+def _find_url(plugin: Any) -> str:
+    """Return the URL of the Image service without its version."""
+    url: str | None = CONF.glance.endpoint_override
+    if url is None:
+        adapter = service_session.connect(GROUP, plugin, _SERVICE)
+        try:
+            url = adapter.get_endpoint(skip_discovery=True)
+        except (auth_exceptions.ClientException, OSError) as error:
+            LOG.warning("The Image service cannot be found: %s", error)
+            raise _unavailable(_explain(error)) from error
+    if not url:
+        raise _unavailable("the service catalogue has no endpoint of it. Check [glance].")
+    return url.rstrip("/").removesuffix("/v2")
+
+
+def _check_status(answer: Any, image_id: str) -> None:
+    status = answer.status_code
+    if status == _OK:
+        return
+    if status in {_NOT_FOUND, _FORBIDDEN}:
+        raise exception.ImageNotFound(image_id=image_id)
+    if status == _UNAUTHORIZED:
+        raise _unavailable("it does not accept the token. Check [glance].")
+    raise _unavailable(f"it answers with status {status}.")
+
+
+def _read_chunks(answer: Any, image_id: str) -> Iterator[bytes]:
+    try:
+        yield from answer.iter_content(CHUNK)
+    except (requests.RequestException, OSError) as error:
+        LOG.warning("Image %s: the transfer was interrupted: %s", image_id, error)
+        raise _unavailable(f"the transfer of image {image_id} was interrupted.") from error
+
+
+def _explain(error: Exception) -> str:
+    if isinstance(error, auth_exceptions.Unauthorized):
+        return "Identity does not accept the credentials in [glance]."
+    if isinstance(error, auth_exceptions.ConnectTimeout):
+        return "it takes longer to answer than [glance] allows it to."
+    if isinstance(error, auth_exceptions.CatalogException):
+        return "the service catalogue has no endpoint of it. Check [glance]."
+    return f"it cannot be reached ({type(error).__name__})."
+
+
+def _unavailable(why: str) -> exception.Unavailable:
+    return exception.Unavailable(reason=f"The Image service does not answer: {why}")

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests to the Image service, and what is read of its answers."""
+
+from attachd import exception
+from attachd.images import glance
+from attachd.tests.fixtures import conf_fixture, fake_glance
+
+_BODY = {
+    "id": "i",
+    "name": "Debian",
+    "status": "active",
+    "size": None,
+    "virtual_size": None,
+    "min_disk": 3,
+    "min_ram": 0,
+    "disk_format": "raw",
+    "container_format": "bare",
+    "checksum": None,
+    "owner": "p",
+    "tags": ["a"],
+    "file": "/v2/images/i/file",
+    "hw_disk_bus": "scsi",
+    "empty": None,
+}
+
+
+class ImageTest(conf_fixture.DefaultConfCase):
+    def test_image_has_what_volume_keeps(self):
+        image = glance.Image.parse(_BODY)
+        expected = {
+            "image_id": "i",
+            "image_name": "Debian",
+            "min_disk": "3",
+            "min_ram": "0",
+            "disk_format": "raw",
+            "container_format": "bare",
+            "hw_disk_bus": "scsi",
+        }
+        self.assertEqual(expected, dict(image.metadata))
+        self.assertEqual((0, None, 3), (image.size, image.virtual_size, image.min_disk))
+        self.assertFalse(image.is_signed)
+
+    def test_image_with_signature_is_signed(self):
+        self.assertTrue(glance.Image.parse({**_BODY, "img_signature": "x"}).is_signed)
+
+    def test_images_are_configured_by_credentials(self):
+        self.assertFalse(glance.is_configured())
+        with self.assertRaisesRegex(exception.BadRequest, "has no images"):
+            glance.ImageApi.of_service()
+        conf_fixture.override(self, "auth_type", "none", group="glance")
+        self.assertTrue(glance.is_configured())
+
+
+class RequestTest(conf_fixture.DefaultConfCase):
+    def setUp(self):
+        super().setUp()
+        self.fake = fake_glance.use(self)
+
+    def test_url_may_have_version(self):
+        for ending in ("", "/", "/v2", "/v2/"):
+            conf_fixture.override(
+                self, "endpoint_override", f"{self.fake.url}{ending}", group="glance"
+            )
+            self.assertEqual(self.fake.url, glance.ImageApi.of_service().url)
+
+    def test_caller_is_asked_for_by_own_token(self):
+        image = self.fake.add(b"data", name="Debian")
+        api = glance.ImageApi.of_caller("secret")
+        self.assertEqual(image, api.get(image).id)
+        self.assertEqual([image], [found.id for found in api.find("Debian")])
+        self.assertEqual({"secret"}, {token for _method, _path, token in self.fake.requests})
+
+    def test_id_cannot_leave_its_path(self):
+        with self.assertRaises(exception.ImageNotFound):
+            glance.ImageApi.of_service().get("../images?name=x")
+        self.assertEqual("/v2/images/..%2Fimages%3Fname%3Dx", self.fake.requests[-1][1])
+
+    def test_data_comes_in_chunks(self):
+        data = bytes(range(256)) * 10_000
+        image = self.fake.add(data)
+        with glance.ImageApi.of_service().download(image) as chunks:
+            received = list(chunks)
+        self.assertEqual(data, b"".join(received))
+        self.assertLessEqual(max(map(len, received)), glance.CHUNK)
+
+    def test_refusals_have_reasons(self):
+        api = glance.ImageApi.of_service()
+        for status, error, text in (
+            (401, exception.Unavailable, "does not accept the token"),
+            (403, exception.ImageNotFound, "i could not be found"),
+            (404, exception.ImageNotFound, "i could not be found"),
+            (500, exception.Unavailable, "with status 500"),
+            (200, exception.Unavailable, "not one of the Image service"),
+        ):
+            self.fake.answer_all = (status, b'{"id": "i"}')
+            with self.subTest(status), self.assertRaisesRegex(error, text):
+                api.get("i")
+
+    def test_service_that_is_away_is_unavailable(self):
+        api = glance.ImageApi.of_service()
+        self.fake.close()
+        with self.assertRaisesRegex(exception.Unavailable, "cannot be reached"):
+            api.get("i")
