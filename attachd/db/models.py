@@ -488,6 +488,8 @@ agents = sa.Table(
     sa.Column("heartbeat_at", Moment),
     # the most seconds that it lasts, as far as the agent may know; NULL: it was given none
     sa.Column("lease", sa.Integer),
+    # from when on it counts as silent, by the same clock; NULL: it has not reported, or is fenced
+    sa.Column("silent_at", Moment),
     # since when the host counts as lost, and what was done; NULL: it does not
     sa.Column("lost_at", Moment),
     sa.Column("lost_action", sa.String(16)),
@@ -519,6 +521,9 @@ agents = sa.Table(
     sa.Column("max_attachments", sa.Integer),
     sa.UniqueConstraint("normal_name"),
     sa.Index(None, "believed_until"),
+    sa.Index(None, "silent_at"),
+    sa.Index(None, "lease"),
+    sa.Index(None, "lost_action", "lost_at"),
     **MARIADB_OPTIONS,
 )
 

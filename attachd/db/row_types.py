@@ -305,6 +305,7 @@ class AgentRow(MachineRow):
     updated_at: datetime.datetime | None
     orphan_devices: list[dict[str, Any]] | None
     lease: int | None
+    silent_at: datetime.datetime | None
     lost_at: datetime.datetime | None
     lost_action: str | None
     believed_until: datetime.datetime | None

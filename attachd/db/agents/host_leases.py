@@ -32,27 +32,61 @@ _AGENTS = models.agents
 _ATTACHMENTS = models.attachments
 _VOLUMES = models.volumes
 _MEMBERS = models.members
+_NOT_FENCED: Final = sa.or_(
+    _AGENTS.c.lost_action.is_(None), _AGENTS.c.lost_action != Action.FENCE.value
+)
 
 LOST: Final = "The agent of its host is lost since "
 """The begin of the error of attachments."""
+
+
+SILENT_AFTER: Final = 1 / 3
+"""The share of a lease without a heartbeat after which a host counts as silent."""
 
 
 class HostLease(NamedTuple):
     """The lease of a host.
 
     :ivar heartbeat_at: when it was renewed
-    :ivar age: seconds since then
+    :ivar silent_at: since when the host counts as silent
+    :ivar age: seconds since the renewal
     :ivar length: the longest that its agent may know, in seconds; None: it was given none
     :ivar lost_action: what was done because it was over; None: nothing
-    :ivar lost_for: seconds since then; None: nothing was done
     """
 
     host: str
     heartbeat_at: datetime.datetime
+    silent_at: datetime.datetime
     age: float
     length: int | None
     lost_action: str | None
-    lost_for: float | None = None
+
+
+class Silence(NamedTuple):
+    """Which hosts are silent at one moment.
+
+    :ivar now: the moment, by the clock of the database
+    :ivar host_leases: those of the hosts that are silent and not fenced because of it
+    :ivar any_leased: whether any host that is not fenced so has a lease
+    """
+
+    now: datetime.datetime
+    host_leases: list[HostLease]
+    any_leased: bool
+
+
+class FencedHost(NamedTuple):
+    """A host that was fenced because its lease was over.
+
+    :ivar length: as of :class:`HostLease`
+    """
+
+    host: str
+    length: int | None
+
+
+Report = dict[str, Any] | None
+"""The last report of a backend; None: it has not reported."""
 
 
 class RuleRow(TypedDict):
@@ -71,31 +105,87 @@ class TooManyFences(Exception):
 
 
 @retried
-def list_all() -> list[HostLease]:
-    """Return the leases of all hosts whose agents have reported."""
+def read_silence() -> Silence:
+    """Return which hosts are silent: of the others nothing is read."""
     with session.reader() as connection:
-        columns = (
-            _AGENTS.c.host,
-            _AGENTS.c.heartbeat_at,
-            _AGENTS.c.lease,
-            _AGENTS.c.lost_action,
-            _AGENTS.c.lost_at,
-            clock_skew.database_now(connection).label("now"),
+        present = clock_skew.database_now(connection)
+        leased = sa.exists().where(_AGENTS.c.lease.is_not(None), _NOT_FENCED)
+        now, any_leased = connection.execute(sa.select(present.label("now"), leased)).one()
+        names = ("host", "heartbeat_at", "silent_at", "lease", "lost_action")
+        silent = sa.select(*(_AGENTS.c[name] for name in names)).where(
+            _AGENTS.c.silent_at <= sa.bindparam("now", now, _AGENTS.c.silent_at.type), _NOT_FENCED
         )
-        rows = connection.execute(
-            sa.select(*columns).where(_AGENTS.c.heartbeat_at.is_not(None))
-        ).all()
-    return [
+        rows = connection.execute(silent.order_by(_AGENTS.c.host)).all()
+    found = [
         HostLease(
             row.host,
             row.heartbeat_at,
-            (row.now - row.heartbeat_at).total_seconds(),
+            row.silent_at,
+            (now - row.heartbeat_at).total_seconds(),
             row.lease,
             row.lost_action,
-            None if row.lost_at is None else (row.now - row.lost_at).total_seconds(),
         )
         for row in rows
     ]
+    return Silence(now, found, bool(any_leased))
+
+
+@retried
+def postpone(hosts: Collection[str], seconds: int) -> None:
+    """Have silent hosts not count as silent for a while, unless their leases are renewed."""
+    if not hosts:
+        return
+    with session.writer() as connection:
+        present = clock_skew.database_now(connection)
+        later = clock_skew.later(connection.dialect.name, present, seconds * 1_000_000)
+        rows = sa.update(_AGENTS).where(_AGENTS.c.host.in_(hosts), _AGENTS.c.silent_at <= present)
+        connection.execute(rows.values(silent_at=later))
+
+
+@retried
+def list_fenced(seconds: float) -> list[FencedHost]:
+    """Return the hosts that were fenced because of their leases in the last seconds.
+
+    A moment in the future counts as one in the past: the clock of the database may have been set.
+    """
+    with session.reader() as connection:
+        present = connection.execute(sa.select(clock_skew.database_now(connection))).scalar_one()
+        statement = sa.select(_AGENTS.c.host, _AGENTS.c.lease).where(
+            _fenced_about(present, seconds)
+        )
+        return [FencedHost(*row) for row in connection.execute(statement)]
+
+
+def _fenced_about(present: datetime.datetime, seconds: float) -> sa.ColumnElement[bool]:
+    about = datetime.timedelta(seconds=seconds)
+    return sa.and_(
+        _AGENTS.c.lost_action == Action.FENCE.value,
+        _AGENTS.c.lost_at.between(present - about, present + about),
+    )
+
+
+@retried
+def count_leased() -> int:
+    """Return the number of hosts that have, or had when they were fenced, a lease."""
+    with session.reader() as connection:
+        statement = sa.select(sa.func.count()).where(_AGENTS.c.lease.is_not(None))
+        return int(connection.execute(statement).scalar_one())
+
+
+@retried
+def find_shortest() -> int | None:
+    """Return the length of the shortest lease, in seconds; None: there is no lease."""
+    with session.reader() as connection:
+        found: int | None = connection.execute(sa.select(sa.func.min(_AGENTS.c.lease))).scalar()
+        return found
+
+
+@retried
+def list_some(most: int) -> list[str]:
+    """Return the names of some hosts."""
+    with session.reader() as connection:
+        statement = sa.select(_AGENTS.c.host).order_by(_AGENTS.c.host).limit(most)
+        return [*connection.execute(statement).scalars()]
 
 
 @retried
@@ -112,11 +202,17 @@ def list_rules(hosts: Collection[str]) -> dict[str, list[Rule]]:
     found: dict[str, list[RuleRow]] = {}
     for row in rows:
         found.setdefault(row["agent"], []).append(row)
-    return {host: rules_of(rows) for host, rows in found.items()}
+    reports = functools.cache(services.get_report)
+    return {host: rules_of(rows, reports) for host, rows in found.items()}
 
 
-def rules_of(rows: Iterable[RuleRow]) -> list[Rule]:
-    """Return what attachments ask for, each different rule once."""
+def rules_of(
+    rows: Iterable[RuleRow], get_report: Callable[[str], Report] = services.get_report
+) -> list[Rule]:
+    """Return what attachments ask for, each different rule once.
+
+    :param get_report: returns the last report of a backend
+    """
     pairs = [
         (
             (row["volume_host"] or "").partition("#")[0],
@@ -126,7 +222,7 @@ def rules_of(rows: Iterable[RuleRow]) -> list[Rule]:
         for row in rows
     ]  # fmt: skip
     backends = {backend for backend, specs in pairs if len(specs) < len(lost_agents.KEYS)}
-    reports = {backend: services.get_report(backend) for backend in backends}
+    reports = {backend: get_report(backend) for backend in backends}
     rules = (_rule(specs, reports.get(backend)) for backend, specs in pairs)
     return list(dict.fromkeys(rules))
 
@@ -155,9 +251,21 @@ def renew_unchanged(row: MachineRow, accepted: Mapping[str, Any], length: int | 
     }
     with session.writer() as connection:
         kind = connection.dialect.name
-        if kind == "sqlite":
-            values["heartbeat_at"] = models.now()
+        if kind == "sqlite":  # It has no clock but that of this machine.
+            silence = datetime.timedelta(microseconds=_silence(length))
+            values |= {"heartbeat_at": models.now(), "silent_at": models.now() + silence}
+        else:
+            values["silence"] = _silence(length)
         return _renewal(kind).execute(connection, values) == 1
+
+
+def _silence(length: int | None) -> int:
+    """Return after how many microseconds without a heartbeat a host counts as silent.
+
+    That is before anything is done about it: an agent without a lease is not fenced before
+    down_time.
+    """
+    return round((length or CONF.agent.down_time) * SILENT_AFTER * 1_000_000)
 
 
 @functools.cache
@@ -168,8 +276,10 @@ def _renewal(kind: str) -> CompiledStatement:
         *(_AGENTS.c[name] == sa.bindparam(f"match_{name}") for name in machines.ORDER),
         _AGENTS.c.lost_at.is_(None),
     )
-    if kind != "sqlite":  # It has no clock but that of this machine.
-        changed = changed.values(heartbeat_at=clock_skew.NOW[kind])
+    if kind != "sqlite":
+        now, silence = clock_skew.NOW[kind], sa.bindparam("silence", type_=sa.BigInteger)
+        silent_at = clock_skew.later(kind, now, silence)
+        changed = changed.values(heartbeat_at=now, silent_at=silent_at)
     return CompiledStatement(changed)
 
 
@@ -202,9 +312,11 @@ def renew(
     :returns: whether the host counted as lost, and does not any more
     :raises Changed: another report was stored since the row was read
     """
+    present = clock_skew.database_now(connection)
     renewed = {
         **values,
-        "heartbeat_at": clock_skew.database_now(connection),
+        "heartbeat_at": present,
+        "silent_at": clock_skew.later(connection.dialect.name, present, _silence(length)),
         "lease": length if reported is None else _longest(length, reported),
         "lost_at": None,
         "lost_action": None,
@@ -297,11 +409,7 @@ def _check_rate(connection: sa.Connection, max_per_minute: int | None) -> None:
     first = sa.select(_MEMBERS.c.id).order_by(_MEMBERS.c.started_at, _MEMBERS.c.id).limit(1)
     connection.execute(first.with_for_update()).all()
     present = connection.execute(sa.select(clock_skew.database_now(connection))).scalar_one()
-    minute = datetime.timedelta(minutes=1)
-    recent = sa.select(sa.func.count()).where(
-        _AGENTS.c.lost_action == Action.FENCE.value,
-        _AGENTS.c.lost_at.between(present - minute, present + minute),
-    )
+    recent = sa.select(sa.func.count()).where(_fenced_about(present, 60))
     if connection.execute(recent).scalar_one() >= max_per_minute:
         raise TooManyFences
 
@@ -318,6 +426,8 @@ def _end(connection: sa.Connection, host_lease: HostLease, action: Action) -> bo
         )
         .values(lost_at=clock_skew.database_now(connection), lost_action=action.value)
     )
+    if action is Action.FENCE:
+        ended = ended.values(silent_at=None)
     return connection.execute(ended).rowcount == 1
 
 

@@ -27,6 +27,23 @@ def database_now(connection: sa.Connection) -> sa.ColumnElement[Any]:
     return sa.literal(models.now()) if kind == "sqlite" else NOW[kind]
 
 
+def later(kind: str, moment: sa.ColumnElement[Any], microseconds: Any) -> sa.ColumnElement[Any]:
+    """Return an expression for a moment that is so much later.
+
+    :param kind: the name of the dialect
+    :param moment: such as :func:`database_now`
+    :param microseconds: a number, or an expression for one; SQLite takes numbers only
+    """
+    if kind == "sqlite":
+        assert isinstance(moment, sa.BindParameter)
+        present: Any = moment.value
+        return sa.literal(present + datetime.timedelta(microseconds=microseconds))
+    if kind == "postgresql":
+        seconds = microseconds / sa.literal_column("1000000.0")
+        return moment + sa.func.make_interval(*[sa.literal_column("0")] * 6, seconds)
+    return sa.func.timestampadd(sa.literal_column("MICROSECOND"), microseconds, moment)
+
+
 @retried
 def database_offset() -> float:
     """Return by how many seconds the database's clock is ahead of this machine's.

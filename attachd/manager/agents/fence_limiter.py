@@ -11,9 +11,9 @@ from typing import Final
 from oslo_log import log
 
 from attachd.conf import CONF
+from attachd.db.agents import host_leases
 from attachd.db.agents.host_leases import HostLease
 from attachd.linux.boot import boot_clock
-from attachd.lost_agents import Action
 from attachd.telemetry import metrics
 
 LOG = log.getLogger(__name__)
@@ -43,21 +43,16 @@ class FenceLimiter:
         self._allowed = 1
         self._alarmed_at = float("-inf")
 
-    def update(self, known: Iterable[HostLease], silent: Collection[str]) -> bool:
+    def update(self, silent: Iterable[HostLease]) -> bool:
         """Count the lost hosts; return whether they were too many until now.
 
-        :param known: all leases
-        :param silent: the hosts whose leases are over by LOST_AFTER
+        :param silent: of the hosts whose leases are over by LOST_AFTER
         """
-        known = [*known]
-        lost = {host_lease.host for host_lease in known if _was_fenced_recently(host_lease)}.union(
-            silent
-        )
-        leased = lost.union(
-            host_lease.host for host_lease in known if host_lease.length is not None
-        )
+        lost = {item.host: item.length for item in host_leases.list_fenced(RECENT)}
+        lost |= {item.host: item.length for item in silent}
         self._lost = len(lost)
-        self._allowed = max(1, len(leased) * CONF.manager.max_lost_hosts_percent // 100)
+        # One may be lost in any case: most often no count is needed.
+        self._allowed = _count_allowed([*lost.values()]) if len(lost) > 1 else 1
         was_withholding, self.is_withholding = self.is_withholding, self._lost > self._allowed
         return was_withholding and not self.is_withholding
 
@@ -80,6 +75,11 @@ class FenceLimiter:
         )
 
 
-def _was_fenced_recently(host_lease: HostLease) -> bool:
-    is_fenced = host_lease.lost_action == Action.FENCE and host_lease.lost_for is not None
-    return is_fenced and abs(host_lease.lost_for or 0.0) < RECENT
+def _count_allowed(lost: Collection[int | None]) -> int:
+    """Return how many hosts may be lost: a share of those that have leases, or are lost.
+
+    :param lost: the lengths of the leases of lost hosts
+    """
+    leased = host_leases.count_leased() + sum(1 for length in lost if length is None)
+    share: int = CONF.manager.max_lost_hosts_percent
+    return max(1, leased * share // 100)

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Find hosts whose agents are silent, and mark or fence them, as their attachments ask for.
 
-A lease is over if it was not renewed for its length by the database's clock, and if this process
-has seen no renewal for as long by its own clock, which is never set, while reports could have
-been stored: from the half of a lease on, each run writes to the rows of the silent hosts.  So
-neither a database whose clock jumps, nor one that refuses writes, nor an outage of the database,
-of the message queue or of all managers fences hosts: each begins all leases anew.
+A lease is over if it was not renewed for its length by the database's clock, while that went as
+the clock of this process, which is never set, and while reports could have been stored: from the
+half of a lease on, each run writes to the rows of the silent hosts.  So neither a database whose
+clock jumps, nor one that refuses writes or has lost the last of them, nor an outage of the
+database, of the message queue or of all managers fences hosts: each begins leases anew.
+
+Only the rows of silent hosts are read.
 
 While too many hosts are lost, none is fenced.  When they are fewer, the leases of those that are
 still silent begin anew, since they may be about to report; but each only once after its last
@@ -15,6 +17,7 @@ report, so that no host whose own reports come late protects a dead one.
 from collections.abc import Callable, Collection, Iterable, Mapping
 import datetime
 import functools
+import math
 from typing import Final, NamedTuple
 
 from oslo_log import log
@@ -24,11 +27,12 @@ from attachd.conf import CONF
 from attachd.conf.manager import MIN_LEASE
 from attachd.db import host_fences
 from attachd.db.agents import host_leases
-from attachd.db.agents.host_leases import HostLease
+from attachd.db.agents.host_leases import HostLease, Silence
 from attachd.linux.boot import boot_clock
 from attachd.lost_agents import Action, Rule
 from attachd.manager import fenced_hosts
 from attachd.manager.agents import registry_check
+from attachd.manager.agents.database_clock import DatabaseClock
 from attachd.manager.agents.fence_limiter import LOST_AFTER, FenceLimiter
 from attachd.periodics import PeriodicThread
 from attachd.telemetry import metrics
@@ -44,16 +48,24 @@ PROBE_TIMEOUT: Final = 1 / 6
 """The share of the shortest lease in which all managers have to answer a probe."""
 MAX_PROBE_TIMEOUT: Final = 4.0
 """Seconds in which they have to answer at most: less than MAX_PAUSE."""
+PROBED_HOSTS: Final = 10
+"""The number of hosts to whose rows is written after a failure, until that succeeds."""
+RECHECK: Final = 60
+"""Seconds after which a silent host, about which nothing is to be done, is read again."""
 
 
 class _Renewal(NamedTuple):
-    """The last renewal of a lease, and since when, by our clock, it is the last.
-
-    That is at least the time of the run before the one that has seen it first.
-    """
+    """The last renewal of a silent host's lease, and since when, by our clock, it is the last."""
 
     heartbeat_at: datetime.datetime
     since: float
+
+
+class _Run(NamedTuple):
+    """When a run was, by our clock and by that of the database."""
+
+    started_at: float
+    database_now: datetime.datetime
 
 
 class LostAgents(PeriodicThread):
@@ -68,7 +80,8 @@ class LostAgents(PeriodicThread):
         super().__init__("lost-agents", self.run_once, self.interval, self._handle_failure)
         self._renewals: dict[str, _Renewal] = {}
         self._prolonged: dict[str, datetime.datetime] = {}
-        self._last_run: float | None = None
+        self._last_run: _Run | None = None
+        self._database_clock = DatabaseClock()
         self._pause = INTERVAL
         self._is_failing = False
         self._limiter = FenceLimiter()
@@ -95,17 +108,19 @@ class LostAgents(PeriodicThread):
 
         :raises Unavailable: the database or the message queue does not answer
         """
-        known = host_leases.list_all()
-        silent = self._find_silent(known)
+        silence = host_leases.read_silence()
+        silent = self._find_ages(silence)
         rules = host_leases.list_rules([host_lease.host for host_lease, _age in silent])
-        has_fallen = self._limiter.update(known, _list_lost(silent, rules))
-        may_end = any(item.length and item.lost_action != Action.FENCE for item in known)
-        is_urgent = may_end and not self._limiter.is_withholding
+        has_fallen = self._limiter.update(_list_lost(silent, rules))
+        is_urgent = silence.any_leased and not self._limiter.is_withholding
         self._pause = FAST_INTERVAL if is_urgent else INTERVAL
-        self._check_reports(known, silent, rules)
+        self._check_reports(silent, rules)
         if has_fallen:
-            self._prolong(known, [host_lease for host_lease, _age in silent])
+            self._prolong(silence.host_leases)
             return
+        host_leases.postpone(
+            [item.host for item, _age in silent if math.isinf(_limit(item, rules))], RECHECK
+        )
         withheld = [
             host_lease.host
             for host_lease, age in silent
@@ -117,12 +132,13 @@ class LostAgents(PeriodicThread):
     def _begin_anew(self) -> None:
         self._renewals.clear()
         self._last_run = None
+        self._database_clock.reset()
 
-    def _prolong(self, known: Iterable[HostLease], silent: Iterable[HostLease]) -> None:
+    def _prolong(self, silent: Collection[HostLease]) -> None:
         """Begin the leases of silent hosts anew, each once after the last report of its host."""
         former = {
             host_lease.host: host_lease.heartbeat_at
-            for host_lease in known
+            for host_lease in silent
             if self._prolonged.get(host_lease.host) == host_lease.heartbeat_at
         }
         added = {
@@ -141,28 +157,21 @@ class LostAgents(PeriodicThread):
             )
 
     def _check_reports(
-        self,
-        known: Collection[HostLease],
-        silent: Iterable[tuple[HostLease, float]],
-        rules: Mapping[str, list[Rule]],
+        self, silent: Iterable[tuple[HostLease, float]], rules: Mapping[str, list[Rule]]
     ) -> None:
         """Check, if a lease may end soon, that reports could have been stored.
 
         :raises Unavailable: they could not
         """
         ending = [
-            host_lease.host
-            for host_lease, age in silent
-            if host_lease.host in rules and age > _limit(host_lease, rules) / 2
+            host_lease.host for host_lease, age in silent if age > _limit(host_lease, rules) / 2
         ]
-        if self._is_failing:
-            ending = [
-                host_lease.host for host_lease in known
-            ]  # Until reports can be stored again.
+        if self._is_failing:  # Until reports can be stored again.
+            ending = ending or host_leases.list_some(PROBED_HOSTS)
         if ending:
             host_leases.check_writable(ending)
-            lengths = [host_lease.length for host_lease in known if host_lease.length is not None]
-            timeout = min(min(lengths, default=MIN_LEASE) * PROBE_TIMEOUT, MAX_PROBE_TIMEOUT)
+            shortest = host_leases.find_shortest() or MIN_LEASE
+            timeout = min(shortest * PROBE_TIMEOUT, MAX_PROBE_TIMEOUT)
             try:
                 registry_check.check(timeout)
             except registry_check.SilentManagers as error:
@@ -170,29 +179,31 @@ class LostAgents(PeriodicThread):
                 raise
             self._record_silence(())
         assert self._last_run is not None
-        _check_pause(self._last_run)
+        _check_pause(self._last_run.started_at)
 
-    def _find_silent(self, known: Iterable[HostLease]) -> list[tuple[HostLease, float]]:
-        """Return the leases that may be over, and for how many seconds none was renewed."""
-        now, renewals = boot_clock(), {}
-        earliest = self._last_run
-        if earliest is None or now - earliest > MAX_PAUSE:
+    def _find_ages(self, silence: Silence) -> list[tuple[HostLease, float]]:
+        """Return the leases of silent hosts, and for how many seconds each was not renewed.
+
+        A renewal that is older than the last run, which has not read it, is not believed: the
+        database has lost a later one.
+        """
+        now, last_run, renewals = boot_clock(), self._last_run, {}
+        if last_run is None or now - last_run.started_at > MAX_PAUSE:
             # This process, or its machine, may have been suspended, and reports wait for it.
-            self._renewals, earliest = {}, now
-        for host_lease in known:
+            self._begin_anew()
+            last_run = None
+        self._database_clock.compare(silence.now, now)
+        for host_lease in silence.host_leases:
             last = self._renewals.get(host_lease.host)
             if last is None or last.heartbeat_at != host_lease.heartbeat_at:
-                last = _Renewal(host_lease.heartbeat_at, max(earliest, now - host_lease.age))
+                since = self._database_clock.get_time(host_lease.heartbeat_at)
+                if last_run is not None and host_lease.silent_at <= last_run.database_now:
+                    since = max(since, last_run.started_at)
+                last = _Renewal(host_lease.heartbeat_at, since)
             renewals[host_lease.host] = last
-        self._renewals, self._last_run = renewals, now
-        ages = (
-            (host_lease, min(host_lease.age, now - renewals[host_lease.host].since))
-            for host_lease in known
-        )
+        self._renewals, self._last_run = renewals, _Run(now, silence.now)
         return [
-            (host_lease, age)
-            for host_lease, age in ages
-            if age >= MIN_LEASE / 2 and host_lease.lost_action != Action.FENCE
+            (item, min(item.age, now - renewals[item.host].since)) for item in silence.host_leases
         ]
 
     def _end_lease(self, host_lease: HostLease, age: float, rules: Iterable[Rule]) -> bool:
@@ -210,14 +221,14 @@ class LostAgents(PeriodicThread):
 
 def _list_lost(
     silent: Iterable[tuple[HostLease, float]], rules: Mapping[str, list[Rule]]
-) -> list[str]:
-    """Return the hosts that count as lost, of those that may be fenced."""
+) -> list[HostLease]:
+    """Return the leases of hosts that count as lost, of those that may be fenced."""
     limits = (
         (host_lease, age, get_fence_limit(host_lease, rules.get(host_lease.host, ())))
         for host_lease, age in silent
     )
     return [
-        host_lease.host
+        host_lease
         for host_lease, age, limit in limits
         if limit is not None and age >= limit * LOST_AFTER
     ]
@@ -237,9 +248,10 @@ def get_fence_limit(host_lease: HostLease, rules: Iterable[Rule]) -> int | None:
 
 def _limit(host_lease: HostLease, rules: Mapping[str, list[Rule]]) -> float:
     """Return the number of seconds until the next action; infinity if none is left."""
-    limits = [get_fence_limit(host_lease, rules[host_lease.host])]
+    of_host = rules.get(host_lease.host, ())
+    limits = [get_fence_limit(host_lease, of_host)]
     if host_lease.lost_action is None:
-        limits.append(lost_agents.get_timeout(rules[host_lease.host], Action.MARK))
+        limits.append(lost_agents.get_timeout(of_host, Action.MARK))
     return min((float(limit) for limit in limits if limit is not None), default=float("inf"))
 
 

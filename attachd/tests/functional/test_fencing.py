@@ -23,6 +23,7 @@ from attachd.tests.fixtures import (
     databases,
     db_rows,
     fake_agent,
+    lease_rows,
     processes,
     rabbitmq,
     wsgi_api,
@@ -387,10 +388,7 @@ class AgentTest(HostAttachCase):
 
     def test_administrator_who_fences_host_again_makes_fence_of_lease_manual(self):
         fake_agent.report_agent(HOST, boot_id="first")
-        host_lease = next(
-            host_lease for host_lease in host_leases.list_all() if host_lease.host == HOST
-        )
-        self.assertTrue(host_leases.fence(host_lease))
+        self.assertTrue(host_leases.fence(lease_rows.list_leases()[HOST]))
         self.assertEqual(Lift.AUTO, host_fences.find(HOST)["lift"])
         self.assertEqual("manual", self.fence())
         self.assertFalse(self.report("second"))

@@ -71,6 +71,7 @@ def _create_agents() -> None:
         sa.Column("boot_id", sa.String(64)),
         sa.Column("heartbeat_at", MOMENT),
         sa.Column("lease", sa.Integer()),
+        sa.Column("silent_at", MOMENT),
         sa.Column("lost_at", MOMENT),
         sa.Column("lost_action", sa.String(16)),
         sa.Column("machine_id", sa.String(64)),
@@ -92,6 +93,9 @@ def _create_agents() -> None:
         **MARIADB_OPTIONS,
     )
     op.create_index("ix_agents_believed_until", "agents", ["believed_until"])
+    op.create_index("ix_agents_silent_at", "agents", ["silent_at"])
+    op.create_index("ix_agents_lease", "agents", ["lease"])
+    op.create_index("ix_agents_lost_action_lost_at", "agents", ["lost_action", "lost_at"])
 
 
 def _create_compute_events() -> None:

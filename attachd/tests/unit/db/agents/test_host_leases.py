@@ -9,7 +9,7 @@ from attachd.db.agents import agent_store, host_leases
 from attachd.db.cluster import services
 from attachd.db.types import type_store
 from attachd.lost_agents import Action, Rule
-from attachd.tests.fixtures import databases, db_rows, fake_agent
+from attachd.tests.fixtures import databases, db_rows, fake_agent, lease_rows
 
 HOST = "compute-1"
 
@@ -26,7 +26,7 @@ class LeaseCase(databases.DatabaseCase):
         )
 
     def host_lease(self):
-        (host_lease,) = host_leases.list_all()
+        (host_lease,) = lease_rows.list_leases().values()
         return host_lease
 
     def attach(self, specs=None, **columns):
@@ -63,8 +63,63 @@ class LeasesTest(LeaseCase):
 
     def test_age_is_by_clock_of_database(self):
         past = models.now() - datetime.timedelta(seconds=100)
-        db_rows.change_agent(HOST, heartbeat_at=past)
-        self.assertAlmostEqual(100, self.host_lease().age, delta=50)
+        db_rows.change_agent(HOST, heartbeat_at=past, silent_at=past)
+        (host_lease,) = host_leases.read_silence().host_leases
+        self.assertAlmostEqual(100, host_lease.age, delta=50)
+
+    def test_host_is_silent_after_a_third_of_its_lease_or_of_down_time(self):
+        for length, seconds in ((30, 10), (None, 20)):
+            with self.subTest(length=length):
+                self.report(host_lease=length)
+                host_lease = self.host_lease()
+                silence = host_lease.silent_at - host_lease.heartbeat_at
+                self.assertAlmostEqual(seconds, silence.total_seconds(), delta=0.001)
+
+    def test_renewal_with_nothing_new_moves_heartbeat_and_silence(self):
+        order = {"report_process": "p", "report_start": 1, "report_number": 1, "report_token": "t"}
+        past = models.now() - datetime.timedelta(seconds=100)
+        db_rows.change_agent(HOST, **order, heartbeat_at=past, silent_at=past)
+        row = agent_store.check_key(HOST, fake_agent.KEY)
+        self.assertTrue(host_leases.renew_unchanged(row, {**order, "report_number": 2}, 30))
+        after = self.host_lease()
+        self.assertGreater(after.heartbeat_at, past)
+        silence = after.silent_at - after.heartbeat_at
+        self.assertAlmostEqual(10, silence.total_seconds(), delta=0.1)
+        self.assertFalse(host_leases.renew_unchanged(row, order, 30), "another one was stored")
+
+    def silent(self):
+        return [host_lease.host for host_lease in host_leases.read_silence().host_leases]
+
+    def test_silence_is_that_of_hosts_that_are_not_fenced_and_says_whether_any_is_leased(self):
+        self.assertEqual(([], False), host_leases.read_silence()[1:])
+        self.report(host_lease=30)
+        self.assertEqual(([], True), host_leases.read_silence()[1:])
+        past = models.now() - datetime.timedelta(seconds=100)
+        db_rows.change_agent(HOST, silent_at=past)
+        self.assertEqual([HOST], self.silent())
+        host_leases.mark(self.host_lease())
+        self.assertEqual([HOST], self.silent())
+        host_leases.fence(self.host_lease())
+        self.assertEqual(([], False), host_leases.read_silence()[1:])
+        self.assertEqual([(HOST, 30)], host_leases.list_fenced(60))
+        db_rows.change_agent(HOST, lost_at=past)
+        self.assertEqual([], host_leases.list_fenced(60))
+        self.assertEqual((1, 30), (host_leases.count_leased(), host_leases.find_shortest()))
+
+    def test_postponed_host_is_silent_later(self):
+        past = models.now() - datetime.timedelta(seconds=100)
+        db_rows.change_agent(HOST, silent_at=past)
+        host_leases.postpone([], 1)
+        self.assertEqual([HOST], self.silent())
+        host_leases.postpone([HOST, "another"], 60)
+        self.assertEqual([], self.silent())
+        later = self.host_lease().silent_at
+        host_leases.postpone([HOST], 600)
+        self.assertEqual(later, self.host_lease().silent_at, "it is not silent now")
+
+    def test_some_hosts_are_listed_up_to_a_number(self):
+        fake_agent.report_agent("a")
+        self.assertEqual(["a"], host_leases.list_some(1))
 
     def test_check_whether_reports_can_be_stored_changes_the_row_and_renews_nothing(self):
         before, host_lease = agent_store.get(HOST)["updated_at"], self.host_lease()
@@ -74,7 +129,7 @@ class LeasesTest(LeaseCase):
 
     def test_agent_that_never_reported_has_no_lease(self):
         agent_store.create("compute-2", fake_agent.KEY)
-        self.assertEqual([HOST], [host_lease.host for host_lease in host_leases.list_all()])
+        self.assertIsNone(agent_store.get("compute-2")["silent_at"])
 
     def test_fence_after_renewal_does_nothing(self):
         old = self.host_lease()
@@ -97,7 +152,7 @@ class LeasesTest(LeaseCase):
         before = self.host_lease()
         self.assertFalse(self.report(host_lease=30))
         after = self.host_lease()
-        self.assertEqual(before._replace(age=after.age, lost_for=after.lost_for), after)
+        self.assertEqual(before._replace(age=after.age), after)
         self.assertIsNotNone(agent_store.get(HOST)["seen_at"])
         host_fences.lift(HOST)
         self.assertTrue(self.report())

@@ -4,15 +4,16 @@
 from unittest import mock
 
 from attachd.db import models
-from attachd.db.agents.host_leases import HostLease
+from attachd.db.agents import host_leases
+from attachd.db.agents.host_leases import FencedHost, HostLease
 from attachd.manager.agents import fence_limiter
 from attachd.manager.agents.fence_limiter import FenceLimiter
 from attachd.telemetry import metrics
 from attachd.tests.fixtures import conf_fixture
 
 
-def host_lease(host, length=20, lost_action=None, lost_for=None):
-    return HostLease(host, models.now(), 0.0, length, lost_action, lost_for)
+def host_lease(host, length=20):
+    return HostLease(host, models.now(), models.now(), 0.0, length, None)
 
 
 class FenceLimiterTest(conf_fixture.DefaultConfCase):
@@ -21,11 +22,18 @@ class FenceLimiterTest(conf_fixture.DefaultConfCase):
         self.now = 0.0
         name = "attachd.manager.agents.fence_limiter.boot_clock"
         self.enterContext(mock.patch(name, lambda: self.now))
+        self.leased, self.fenced = 0, []
+        self.counted = self.enterContext(
+            mock.patch.object(host_leases, "count_leased", side_effect=lambda: self.leased)
+        )
+        self.enterContext(
+            mock.patch.object(host_leases, "list_fenced", side_effect=lambda _: self.fenced)
+        )
         self.limiter = FenceLimiter()
 
-    def is_withholding(self, number, silent, fenced=()):
-        known = [host_lease(f"h{item}") for item in range(number)]
-        self.limiter.update([*known, *fenced], [f"h{item}" for item in range(silent)])
+    def is_withholding(self, number, silent, *, length=20):
+        self.leased = number
+        self.limiter.update([host_lease(f"h{item}", length) for item in range(silent)])
         return self.limiter.is_withholding
 
     def test_lost_hosts_beyond_the_share_withhold_fences(self):
@@ -36,22 +44,27 @@ class FenceLimiterTest(conf_fixture.DefaultConfCase):
                     self.assertTrue(self.is_withholding(number, allowed + 1))
 
     def test_hosts_that_were_fenced_recently_count_as_lost(self):
-        for seconds, expected in ((10, True), (-10, True), (601, False)):
-            with self.subTest(seconds):
-                fenced = host_lease("x", 20, "fence", seconds)
-                self.assertIs(expected, self.is_withholding(4, 1, [fenced]))
+        self.assertFalse(self.is_withholding(5, 1))
+        self.fenced = [FencedHost("x", 20)]
+        self.assertTrue(self.is_withholding(5, 1))
+        self.fenced = [FencedHost("h0", 20)]
+        self.assertFalse(self.is_withholding(5, 1), "it is the same host")
 
-    def test_hosts_without_leases_do_not_count(self):
-        known = [host_lease("h0"), *(host_lease(f"n{item}", None) for item in range(50))]
-        self.limiter.update(known, ["h0", "h1"])
-        self.assertTrue(self.limiter.is_withholding)
+    def test_hosts_without_leases_count_when_they_are_lost(self):
+        self.assertTrue(self.is_withholding(3, 2, length=None))
+        self.assertFalse(self.is_withholding(5, 2, length=None))
+
+    def test_one_lost_host_needs_no_count(self):
+        self.is_withholding(100, 1)
+        self.counted.assert_not_called()
 
     def test_update_says_when_the_number_has_fallen(self):
-        known = [host_lease(f"h{item}") for item in range(4)]
-        self.assertFalse(self.limiter.update(known, []))
-        self.assertFalse(self.limiter.update(known, ["h0", "h1"]))
-        self.assertTrue(self.limiter.update(known, ["h0"]))
-        self.assertFalse(self.limiter.update(known, ["h0"]))
+        self.leased = 4
+        one, two = host_lease("h0"), host_lease("h1")
+        self.assertFalse(self.limiter.update([]))
+        self.assertFalse(self.limiter.update([one, two]))
+        self.assertTrue(self.limiter.update([one]))
+        self.assertFalse(self.limiter.update([one]))
 
     def test_alarm_is_logged_and_counted_once_a_minute(self):
         conf_fixture.override(self, "max_lost_hosts_percent", 50, group="manager")

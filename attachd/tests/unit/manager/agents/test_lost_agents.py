@@ -34,7 +34,9 @@ SAID: dict[str, Any] = {
 
 class LimitTest(databases.DatabaseCase):
     def limit(self, length, *rules):
-        return get_fence_limit(host_leases.HostLease(HOST, models.now(), 0.0, length, None), rules)
+        now = models.now()
+        host_lease = host_leases.HostLease(HOST, now, now, 0.0, length, None)
+        return get_fence_limit(host_lease, rules)
 
     def test_fence_limit_is_never_before_the_lease_that_the_agent_knows(self):
         self.assertIsNone(self.limit(30, Rule(Action.MARK, 10)))
@@ -158,14 +160,70 @@ class LostAgentsTest(databases.DatabaseCase):
         self.attach()
         self.report()
         counts = []
-        for hosts in ((), ("b", "c", "d", "e", "f")):
+        for hosts in (("b",), ("b", "c", "d", "e", "f")):
             self.report_others(*hosts)
             self.report()
             self.pass_time(12)
             before = session.counters()
             self.search.run_once()
             counts.append(session.counters().statements - before.statements)
-        self.assertEqual([3, 3], counts)
+        self.assertEqual(counts[:1] * 2, counts)
+
+    def test_search_reads_no_row_of_a_host_that_reports(self):
+        self.attach()
+        self.report_others("b", "c", "d")
+        self.report()
+        self.pass_time(6)
+        with mock.patch.object(host_leases, "list_rules", return_value={}) as rules:
+            self.search.run_once()
+        rules.assert_called_once_with([])
+
+    def test_silent_host_about_which_nothing_is_to_be_done_is_read_once_a_minute(self):
+        self.attach("nothing")
+        self.report(host_lease=None)
+        self.pass_time(25)
+        self.assertEqual([], host_leases.read_silence().host_leases)
+        self.clocks.process += 61
+        self.clocks.database += 61
+        (silent,) = host_leases.read_silence().host_leases
+        self.assertEqual(HOST, silent.host)
+
+    def test_rule_that_a_silent_host_gets_later_counts_since_its_last_report(self):
+        self.attach("nothing")
+        self.report(host_lease=None)
+        self.pass_time(100)
+        self.attach("fence")
+        self.pass_time(61)
+        self.assertIsNotNone(self.fence())
+
+    def test_database_that_has_lost_renewals_fences_no_host(self):
+        self.attach()
+        self.report()
+        self.search.run_once()
+        self.pass_time(6)
+        former = agent_store.get(HOST)
+        for _ in range(10):
+            self.report()
+            self.pass_time(6)
+        # Such as another server of it that had not stored the last minute.
+        lost = {name: former[name] for name in ("heartbeat_at", "silent_at")}
+        db_rows.change_agent(HOST, **lost)
+        self.search.run_once()
+        self.assertIsNone(self.fence())
+        self.pass_time(19)
+        self.assertIsNone(self.fence())
+        self.pass_time(2)
+        self.assertIsNotNone(self.fence())
+
+    def test_clock_of_database_that_goes_a_little_faster_fences_no_host_earlier(self):
+        self.attach()
+        self.report()
+        self.search.run_once()
+        self.clocks.database += 0.9
+        self.pass_time(19.5)
+        self.assertIsNone(self.fence())
+        self.pass_time(1)
+        self.assertIsNotNone(self.fence())
 
     def test_hosts_beyond_the_number_a_minute_are_fenced_later(self):
         conf_fixture.override(self, "max_lost_hosts_percent", 100, group="manager")

@@ -171,6 +171,7 @@ class RenewTest(_Case):
         self.assertIs(True, self.renew())
         after = agent_store.get(HOST)
         self.assertGreater(after["heartbeat_at"], before["heartbeat_at"])
+        self.assertGreater(after["silent_at"], before["silent_at"])
         self.assertGreater(after["seen_at"], before["seen_at"])
         self.assertEqual(self.number, after["report_number"])
         kept = ("connector", "devices", "content_number", "initiators", "lease")
