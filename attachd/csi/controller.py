@@ -4,7 +4,7 @@
 from collections import defaultdict
 from typing import Final
 
-from attachd.csi import access, capacity, csi_pb2, expansion, new_volume, volume_view
+from attachd.csi import access, capacity, claim, csi_pb2, expansion, new_volume, volume_view
 from attachd.csi.new_volume import NewVolume, SizeRange
 from attachd.platforms import deletion
 from attachd.platforms.calls import CallError, ErrorCode
@@ -93,6 +93,7 @@ class Controller:
             is_multi_node=access.is_multi_node(capability),
             has_one_writer=access.has_one_writer(capability),
         )
+        claim.claim(self._storage, volume)
         attachment_id = self._publisher.publish(wanted)
         return csi_pb2.ControllerPublishVolumeResponse(
             publish_context={ATTACHMENT_KEY: attachment_id}

@@ -20,7 +20,7 @@ from attachd.docker_volume.new_volume import (
 from attachd.platforms import deletion
 from attachd.platforms.calls import CallError, ErrorCode
 from attachd.platforms.creation import VolumeCreator
-from attachd.platforms.storage import CSI_KEY, Storage, StoredVolume
+from attachd.platforms.storage import Storage, StoredVolume
 from attachd.platforms.waiting import BEING_DELETED
 
 _ADOPTABLE: Final = frozenset({"available", "in-use", "reserved", "attaching", "detaching"})
@@ -83,7 +83,7 @@ class NamedVolumes:
         found = self._storage.find_named(name)
         return _get_only(
             # A volume of attachd-csi may have the same name, and is another one.
-            [volume for volume in found if volume.id == name or CSI_KEY not in volume.metadata],
+            [volume for volume in found if volume.id == name or volume.csi_key is None],
             f"the name {name}",
             "Create the volume with one of these ids as its name",
         )
@@ -92,21 +92,23 @@ class NamedVolumes:
         """Let Docker have a volume that was created otherwise."""
         if NAME_KEY in volume.metadata:
             difference = f"Docker has it as {name_of(volume)}"
-        elif CSI_KEY in volume.metadata:
-            difference = f"attachd-csi has created it (metadata {CSI_KEY})"
+        elif volume.csi_key is not None:
+            difference = _describe_csi(volume)
         elif volume.status not in _ADOPTABLE:
             difference = f"its status is {volume.status}"
         else:
             difference = new.find_difference(volume)
         if difference:
-            raise CallError(
-                ErrorCode.ALREADY_EXISTS,
-                f"Volume {new.name} exists as {volume.id}, and {difference}.",
-            )
+            raise _exists(new.name, volume, difference)
         # It has data: the creator deletes one in error only without the key that it is created.
         marks = dict.fromkeys((ADOPTED_KEY, new.created_key), "true")
         self._storage.add_metadata(volume.id, {**new.metadata, **marks})
-        return self.get(new.name)
+        adopted = self.get(new.name)
+        if adopted.csi_key is not None:
+            # A platform has published it since: it checks the same after it has said so.
+            self._forget(adopted)
+            raise _exists(new.name, adopted, _describe_csi(adopted))
+        return adopted
 
     def remove(self, volume: StoredVolume) -> None:
         """Delete a volume that Docker has created, or forget one that was adopted.
@@ -120,13 +122,29 @@ class NamedVolumes:
                 f"Volume {name_of(volume)} ({volume.id}) is attached to "
                 f"{', '.join(hosts)}, and is not removed. Stop the containers that use it there.",
             )
-        if not is_adopted(volume):
+        if is_adopted(volume):
+            self._forget(volume)
+        else:
             deletion.delete(self._storage, volume.id)
-            return
-        # The name is last: until then a repeated call finds the volume.
+
+    def _forget(self, volume: StoredVolume) -> None:
+        """Remove from a volume that Docker has it.
+
+        The name is last: until then a repeated call finds the volume.
+        """
         keys = [key for key in volume.metadata if key.startswith(PREFIX) and key != NAME_KEY]
         for key in (*keys, NAME_KEY):
             self._storage.delete_metadata(volume.id, key)
+
+
+def _exists(name: str, volume: StoredVolume, difference: str) -> CallError:
+    return CallError(
+        ErrorCode.ALREADY_EXISTS, f"Volume {name} exists as {volume.id}, and {difference}."
+    )
+
+
+def _describe_csi(volume: StoredVolume) -> str:
+    return f"attachd-csi has it (metadata {volume.csi_key})"
 
 
 def name_of(volume: StoredVolume) -> str:

@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Final, Self
 
 from attachd.agent.mount.mount_rules import FILESYSTEMS
 from attachd.platforms.calls import CallError, ErrorCode
-from attachd.platforms.storage import StoredVolume
+from attachd.platforms.storage import DOCKER_KEY, StoredVolume
 
 PREFIX: Final = "docker."
-NAME_KEY: Final = "docker.name"
+NAME_KEY: Final = DOCKER_KEY
 ADOPTED_KEY: Final = "docker.adopted"
 """Metadata of volumes that existed before Docker had them: Docker does not delete these."""
 KNOWN: Final = {"docker.volume": "true"}

@@ -16,7 +16,11 @@ from attachd.platforms.errors import StorageError
 
 GIB: Final = 2**30
 CSI_KEY: Final = "csi.id"
-"""Metadata of each volume that attachd-csi has created: Docker does not have it as well."""
+"""Metadata of each volume that attachd-csi has created."""
+PUBLISHED_KEY: Final = "csi.published"
+"""Metadata of each other volume that it has published."""
+DOCKER_KEY: Final = "docker.name"
+"""Metadata of each volume that Docker has: its name there."""
 _TYPE_KEYS: Final = ("volume_type", "volume_type_id")
 
 
@@ -39,6 +43,14 @@ class StoredVolume:
     is_multiattach: bool
     metadata: Mapping[str, str]
     backend: str | None
+
+    @property
+    def csi_key(self) -> str | None:
+        """The key of its metadata by which attachd-csi has it; None: it does not have it.
+
+        Docker does not have it as well: its plugin detaches what no container uses.
+        """
+        return next((key for key in (CSI_KEY, PUBLISHED_KEY) if key in self.metadata), None)
 
     @classmethod
     def from_body(cls, shown: Mapping[str, Any]) -> Self:

@@ -93,6 +93,23 @@ class TwoPlatformsTest(DockerCase):
         self.host.call("Create", Name=self.volume, Opts={})
         self.check_apart(self.create_by_csi())
 
+    def test_volume_that_one_platform_is_given_by_its_id_is_not_for_the_other(self):
+        """An administrator has both platforms use a volume: the second one is refused."""
+        self.host.call("Create", Name=self.volume, Opts={})
+        (volume,) = self.stored()
+        fields = {"volume_id": volume["id"], "volume_capability": self.capability}
+        publish = ("FAILED_PRECONDITION", "ControllerPublishVolume")
+        text = self.driver.fail(*publish, node_id=self.host.name, **fields)
+        self.assertIn(f"Docker has volume {volume['id']} as {self.volume}", text)
+        self.start_container()
+        self.end_container()
+        other = self.deployment.create_volume()
+        file = self.start_pod(other)
+        self.assertIn("csi.published", self.host.fail("Create", Name=other, Opts={}))
+        time.sleep(3 * IDLE_SECONDS)  # In which the plugin gives back what is not used.
+        self.assertEqual("of the pod", file.read_text())
+        self.end_pod(other)
+
     def test_volume_of_csi_is_not_adopted_by_its_id(self):
         volume_id = self.create_by_csi()
         file = self.start_pod(volume_id)

@@ -50,6 +50,23 @@ class NamedVolumesTest(unittest.TestCase):
             self.named.remove(self.named.get(name))
             self.assertEqual({}, self.storage.volumes[volume.id].metadata)
 
+    def test_volume_that_csi_has_published_is_not_adopted(self):
+        volume = self.storage.add(name="data", metadata={"csi.published": "true"})
+        code, text = self.failed(self.named.create, volume.id, {})
+        self.assertEqual("ALREADY_EXISTS", code)
+        self.assertIn("attachd-csi has it (metadata csi.published)", text)
+
+    def test_volume_that_csi_publishes_meanwhile_is_forgotten_again(self):
+        volume = self.storage.add(name="data")
+        add = self.storage.add_metadata
+
+        def add_both(volume_id, pairs):
+            add(volume_id, {**pairs, "csi.published": "true"})
+
+        with mock.patch.object(self.storage, "add_metadata", add_both):
+            self.assertEqual("ALREADY_EXISTS", self.failed(self.named.create, "data", {})[0])
+        self.assertEqual({"csi.published": "true"}, self.storage.volumes[volume.id].metadata)
+
     def test_adopted_volume_in_error_is_never_deleted(self):
         volume = self.storage.add(name="data")
         self.named.create("data", {})
@@ -90,7 +107,7 @@ class NamedVolumesTest(unittest.TestCase):
         self.assertNotEqual(other.id, self.named.create("data", {}).id)
         code, text = self.failed(self.named.create, other.id, {})
         self.assertEqual("ALREADY_EXISTS", code)
-        self.assertIn("attachd-csi has created it (metadata csi.id)", text)
+        self.assertIn("attachd-csi has it (metadata csi.id)", text)
         self.assertEqual({"csi.id": "digest"}, self.storage.volumes[other.id].metadata)
 
     def test_ambiguous_name_is_refused_with_ids(self):
