@@ -18,6 +18,7 @@ from oslo_config import cfg
 from attachd import exception
 from attachd.drivers import abilities, base, existing, linked_files
 from attachd.drivers.nfs.pools import ExistingFiles, Pools
+from attachd.drivers.nfs.share_data import ShareAccess
 from attachd.drivers.nfs.snapshots import ShareSnapshots
 
 HOST_MOUNT_POINT_BASE: Final = "/run/attachd/mnt"
@@ -27,6 +28,7 @@ HOST_MOUNT_POINT_BASE: Final = "/run/attachd/mnt"
 class NfsDriver(
     base.Driver,
     ShareSnapshots,
+    ShareAccess,
     abilities.Clone,
     abilities.OnlineExtend,
     abilities.Evict,

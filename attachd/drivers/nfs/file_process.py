@@ -48,9 +48,10 @@ class FileProcess:
             )
         self._answers = self._control.makefile("rb")
 
-    def call(self, name: str, *arguments: Any, timeout: float) -> Any:
+    def call(self, name: str, *arguments: Any, timeout: float, buffer: int | None = None) -> Any:
         """Call a method of file_worker.ShareFiles; the ownership is checked here.
 
+        :param buffer: a file in memory with the data of the call
         :param timeout: seconds for each step up to the next check or report of progress
         :raises Unusable: see there
         :raises BackendError: from the method, or the check
@@ -58,7 +59,7 @@ class FileProcess:
         """
         self._control.settimeout(timeout)
         try:
-            answer, refused = self._converse([name, *arguments])
+            answer, refused = self._converse([name, *arguments], buffer)
         except TimeoutError as error:
             raise Unusable(f"It did not answer within {timeout:g} s.") from error
         except (OSError, ValueError) as error:
@@ -89,10 +90,13 @@ class FileProcess:
         """Return whether the process has ended."""
         return self._process.poll() is not None
 
-    def _converse(self, request: list[Any]) -> tuple[dict[str, Any], Exception | None]:
+    def _converse(
+        self, request: list[Any], buffer: int | None
+    ) -> tuple[dict[str, Any], Exception | None]:
         """Send a request; return its answer, and what the checks meanwhile have raised."""
         refused: Exception | None = None
-        socket.send_fds(self._control, [b"\n"], base.liveness_fds())
+        buffers = () if buffer is None else (buffer,)
+        socket.send_fds(self._control, [b"\n"], (*base.liveness_fds(), *buffers))
         self._send(request)
         while True:
             answer: dict[str, Any] = json.loads(self._answers.readline())

@@ -5,7 +5,8 @@ Its working directory is the root of the share, which cannot be unmounted meanwh
 requests from a socket, its standard input, and ends with the process at the other end.
 
 A request is a line of JSON, ``[name of a method of ShareFiles, arguments...]``; before it comes
-one byte with the liveness descriptors of the caller.  The answer is ``{"result": ...}``,
+one byte with the liveness descriptors of the caller, and last that of a file in memory with data,
+if the method takes any.  The answer is ``{"result": ...}``,
 ``{"error": reason, "final": bool, "in_use": bool, "unreachable": errno or 0}`` or, for
 InvalidInput, ``{"invalid": {"field": ..., "value": ..., "reason": ...}}``.  Before each change the
 program sends ``{"check": true}``, and goes on if the answer is true.  During a copy it sends
@@ -85,7 +86,26 @@ class _Snapshots:
         return self._files.links(self._files.link_folder(volume_id))
 
 
-class ShareFiles(_Snapshots):
+class _Data(_Snapshots):
+    """The data of the volumes of a share.
+
+    :ivar buffer: the file in memory of the call
+    """
+
+    buffer = -1
+
+    def read_data(self, volume_id: str, offset: int, length: int) -> None:
+        """Read some bytes of a volume into the buffer."""
+        with sparse.open_data(self._files, volume_id, "ro") as data:
+            os.pwrite(self.buffer, data.read(offset, length), 0)
+
+    def write_data(self, volume_id: str, offset: int, length: int) -> None:
+        """Write the bytes of the buffer to a volume, and to the disk of the server."""
+        with sparse.open_data(self._files, volume_id, "rw") as data:
+            data.write(offset, os.pread(self.buffer, length, 0))
+
+
+class ShareFiles(_Data):
     """The volumes, snapshots and links of a share; arguments and results are JSON."""
 
     def __init__(self) -> None:
@@ -207,7 +227,7 @@ def main() -> None:
     while (received := socket.recv_fds(control, 1, MAX_DESCRIPTORS))[0]:
         name, *arguments = _receive(lines)
         with base.ownership(check), base.progress_scope(report):
-            answer = _call(name, arguments)
+            answer = _call(name, arguments, received[1][-1] if received[1] else -1)
         _send(control, answer)
         # Until now the caller counts as alive.
         for descriptor in received[1]:
@@ -221,9 +241,11 @@ def _enter_share() -> ShareFiles:
     return ShareFiles()
 
 
-def _call(name: str, arguments: Sequence[Any]) -> dict[str, Any]:
+def _call(name: str, arguments: Sequence[Any], buffer: int = -1) -> dict[str, Any]:
     try:
-        return {"result": getattr(_enter_share(), name)(*arguments)}
+        share = _enter_share()
+        share.buffer = buffer
+        return {"result": getattr(share, name)(*arguments)}
     except exception.BackendError as error:
         in_use = isinstance(error, exception.BackendInUse)
         return _failure(error, error.details["reason"], final=error.final, in_use=in_use)

@@ -52,15 +52,16 @@ class Share:
         self._idle: collections.deque[tuple[float, FileProcess]] = collections.deque()
         self._hanging: list[FileProcess] = []
 
-    def call(self, method: str, *arguments: Any) -> Any:
+    def call(self, method: str, *arguments: Any, buffer: int | None = None) -> Any:
         """Call a method of file_worker.ShareFiles in a process.
 
+        :param buffer: as FileProcess.call() takes it
         :raises BackendUnreachable: the share is away or hangs; names it and the options
         :raises BackendError: from the method
         :raises InvalidInput: from the method
         """
         try:
-            return self._call(method, arguments)
+            return self._call(method, arguments, buffer)
         except Unusable as error:
             if error.is_stale:
                 self._forget_mount()
@@ -81,10 +82,10 @@ class Share:
         if is_own and not mounts.unmount(self._folder, self._timeout):
             LOG.info("Share %s stays mounted at %s: it is in use", self.name, self._folder)
 
-    def _call(self, method: str, arguments: Sequence[Any]) -> Any:
+    def _call(self, method: str, arguments: Sequence[Any], buffer: int | None) -> Any:
         process = self._take()
         try:
-            result = process.call(method, *arguments, timeout=self._timeout)
+            result = process.call(method, *arguments, timeout=self._timeout, buffer=buffer)
         except (exception.BackendError, exception.InvalidInput):
             self._put_back(process)
             raise

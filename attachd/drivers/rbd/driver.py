@@ -11,6 +11,7 @@ capabilities that are left, see users.no_capabilities().
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import contextlib
 import dataclasses
 import re
 import time
@@ -20,7 +21,7 @@ from oslo_config import cfg
 
 from attachd import exception
 from attachd.drivers import abilities, base, existing
-from attachd.drivers.rbd import host_key, lock_owner, users
+from attachd.drivers.rbd import host_key, image_data, lock_owner, users
 from attachd.drivers.rbd.clients import ClientRecords, RememberByRecord
 from attachd.drivers.rbd.cluster import Cluster, Session, blocklist_each
 from attachd.drivers.rbd.existing import ExistingImages
@@ -54,6 +55,7 @@ class RbdDriver(
     abilities.Clone,
     abilities.OnlineExtend,
     abilities.Evict,
+    abilities.DirectAccess,
     RememberByRecord,
     existing.ManageByName,
 ):
@@ -320,6 +322,15 @@ class RbdDriver(
                 f"image {name}, a copy that is not complete",
                 "None while the manager copies it; it is removed with the volume.",
             )
+
+    def open_data(
+        self, volume: base.VolumeRef, mode: base.AccessMode
+    ) -> contextlib.AbstractContextManager[abilities.VolumeData]:
+        """Open the objects of the image for reading, or a new image for writing."""
+        images, stored = self._pools.find(volume), self._headers.check(volume)
+        if mode == "ro":
+            return image_data.open_for_reading(images, volume.id, stored)
+        return image_data.open_new(images, volume.id, self._naming.image(volume.id))
 
     def list_volumes(self) -> Mapping[str, int]:
         """List the images with the prefix."""

@@ -20,7 +20,7 @@ class FakeProcess:
         self.folder, self.error, self.ends = folder, None, True
         FakeProcess.made = (*FakeProcess.made, self)
 
-    def call(self, method, *arguments, timeout):
+    def call(self, method, *arguments, timeout, buffer=None):
         if self.error is not None:
             raise self.error
         return [self, method, arguments, timeout]
