@@ -30,6 +30,11 @@ LOG = log.getLogger(__name__)
 _QEMU_NAMES: Final = {"vhd": "vpc"}
 """Formats that QEMU knows by another name."""
 
+_INTACT: Final = frozenset({0, 3})
+"""Exit codes of qemu-img check: no errors; clusters that are not used.
+
+Source: qemu-img(1), check.
+"""
 _ZEROS: Final = bytes(CHUNK)
 _PRIVATE: Final = 0o700
 _DOWNLOADED: Final = 0.5
@@ -148,6 +153,7 @@ def _map_full_disk(image: Image) -> Iterator[None]:
 def _run_qemu_img(
     image: Image, source: int, result: int, size_gib: int, check: Callable[[float], None]
 ) -> None:
+    """Convert one file to the other; the result is as long as the volume already."""
     name = _QEMU_NAMES.get(str(image.disk_format), str(image.disk_format))
     confined = sandbox.Confinement(
         readable=(source,),
@@ -156,13 +162,6 @@ def _run_qemu_img(
         cpu_seconds=CONF.glance.conversion_timeout,
         file_bytes=size_gib * units.Gi,
     )
-    path = commands.which("qemu-img")
-    if path is None:
-        raise exception.HostError(reason="qemu-img (package qemu-utils) is not installed.")
-    line = confined.command_line(
-        *(path, "convert", "-n", "--target-is-zero", "-f", name, "-O", "raw"),
-        *(f"/proc/self/fd/{source}", f"/proc/self/fd/{result}"),
-    )
     deadline = time.monotonic() + CONF.glance.conversion_timeout
 
     def on_wait() -> None:
@@ -170,12 +169,29 @@ def _run_qemu_img(
         if time.monotonic() > deadline:
             raise checks.unacceptable(image, "its conversion takes too long.")
 
-    ended = commands.run_long(line, on_wait, pass_fds=(source, result))
-    if ended.exit_code:
-        LOG.warning(
-            "Image %s: qemu-img ended with %d: %s", image.id, ended.exit_code, ended.stderr
-        )
+    def run(*arguments: str) -> int:
+        line = confined.command_line(_find_qemu_img(), *arguments)
+        ended = commands.run_long(line, on_wait, pass_fds=(source, result))
+        if ended.exit_code:
+            LOG.warning(
+                *("Image %s: qemu-img %s ended with %d: %s", image.id, arguments[0]),
+                *(ended.exit_code, ended.stderr),
+            )
+        return ended.exit_code
+
+    paths = (f"/proc/self/fd/{source}", f"/proc/self/fd/{result}")
+    # What a truncated image lacks would be converted to zeros.
+    if name == "qcow2" and run("check", "-q", "-f", name, paths[0]) not in _INTACT:
+        raise checks.unacceptable(image, "it is damaged, as qemu-img says.")
+    if run("convert", "-n", "--target-is-zero", "-f", name, "-O", "raw", *paths):
         raise checks.unacceptable(image, "qemu-img cannot convert it.")
+
+
+def _find_qemu_img() -> str:
+    path = commands.which("qemu-img")
+    if path is None:
+        raise exception.HostError(reason="qemu-img (package qemu-utils) is not installed.")
+    return path
 
 
 def _copy_data(file: int, target: Target, size: int, step: Step) -> None:

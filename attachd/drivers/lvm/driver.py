@@ -6,8 +6,6 @@ grants all exports again.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-import contextlib
-import os
 from typing import Any, Final
 
 from oslo_config import cfg
@@ -15,6 +13,7 @@ from oslo_config import cfg
 from attachd import exception
 from attachd.drivers import abilities, base, existing, sparse
 from attachd.drivers.lvm import configfs
+from attachd.drivers.lvm.device_data import DeviceAccess
 from attachd.drivers.lvm.existing import ExistingLvs
 from attachd.drivers.lvm.host_keys import HostKeys
 from attachd.drivers.lvm.lio import Lio
@@ -64,7 +63,7 @@ class LvmDriver(
     abilities.Clone,
     abilities.OnlineExtend,
     abilities.Evict,
-    abilities.DirectAccess,
+    DeviceAccess,
     existing.ManageByName,
 ):
     """Thin or thick logical volumes, over iSCSI or over NVMe/TCP.
@@ -261,22 +260,6 @@ class LvmDriver(
     def list_volumes(self) -> Mapping[str, int]:
         """List the LVs with attachd's prefix."""
         return self.pools.sizes()
-
-    @contextlib.contextmanager
-    def open_data(
-        self, volume: base.VolumeRef, mode: base.AccessMode
-    ) -> Iterator[abilities.VolumeData]:
-        """Open the device of the LV."""
-        device = self.pools.holding(volume).activate(volume.id)
-        with sparse.map_os_errors(f"Volume {volume.id} could not be read or written"):
-            flags = os.O_RDONLY if mode == "ro" else os.O_RDWR
-            file = os.open(device, flags | os.O_CLOEXEC)
-            try:
-                yield sparse.FileData(file)
-                if mode == "rw":
-                    os.fsync(file)
-            finally:
-                os.close(file)
 
     def has_volume(self, volume: base.VolumeRef) -> bool:
         """Return whether the LV of a volume is there, which may not be active."""

@@ -11,7 +11,6 @@ capabilities that are left, see users.no_capabilities().
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-import contextlib
 import dataclasses
 import re
 import time
@@ -21,12 +20,13 @@ from oslo_config import cfg
 
 from attachd import exception
 from attachd.drivers import abilities, base, existing
-from attachd.drivers.rbd import host_key, image_data, lock_owner, users
+from attachd.drivers.rbd import host_key, lock_owner, users
 from attachd.drivers.rbd.clients import ClientRecords, RememberByRecord
 from attachd.drivers.rbd.cluster import Cluster, Session, blocklist_each
 from attachd.drivers.rbd.existing import ExistingImages
 from attachd.drivers.rbd.header_check import HeaderCheck
 from attachd.drivers.rbd.image_clients import WATCH_TIMEOUT, ImageClients, Watch
+from attachd.drivers.rbd.image_data import ImageAccess
 from attachd.drivers.rbd.images import GIB, Images, Pools
 from attachd.drivers.rbd.resizing import OBJECT_BYTES, Resizing
 from attachd.linux import sandbox
@@ -55,7 +55,7 @@ class RbdDriver(
     abilities.Clone,
     abilities.OnlineExtend,
     abilities.Evict,
-    abilities.DirectAccess,
+    ImageAccess,
     RememberByRecord,
     existing.ManageByName,
 ):
@@ -322,15 +322,6 @@ class RbdDriver(
                 f"image {name}, a copy that is not complete",
                 "None while the manager copies it; it is removed with the volume.",
             )
-
-    def open_data(
-        self, volume: base.VolumeRef, mode: base.AccessMode
-    ) -> contextlib.AbstractContextManager[abilities.VolumeData]:
-        """Open the objects of the image for reading, or a new image for writing."""
-        images, stored = self._pools.find(volume), self._headers.check(volume)
-        if mode == "ro":
-            return image_data.open_for_reading(images, volume.id, stored)
-        return image_data.open_new(images, volume.id, self._naming.image(volume.id))
 
     def list_volumes(self) -> Mapping[str, int]:
         """List the images with the prefix."""

@@ -12,8 +12,10 @@ from typing import Any, Final
 from attachd import exception
 from attachd.ceph import bindings, image_header, object_names
 from attachd.drivers import base
-from attachd.drivers.abilities import VolumeData
-from attachd.drivers.rbd.images import Images
+from attachd.drivers.abilities import DirectAccess, VolumeData
+from attachd.drivers.rbd.header_check import HeaderCheck
+from attachd.drivers.rbd.images import Images, Pools
+from attachd.drivers.rbd.users import Naming
 
 _STRIPED: Final = frozenset({"stripe_unit", "stripe_count"})
 
@@ -97,3 +99,20 @@ def open_new(images: Images, volume_id: str, name: str) -> Iterator[VolumeData]:
             image.flush()
         finally:
             image.close()
+
+
+class ImageAccess(DirectAccess):
+    """The ability of the driver, which sets the attributes."""
+
+    _pools: Pools
+    _headers: HeaderCheck
+    _naming: Naming
+
+    def open_data(
+        self, volume: base.VolumeRef, mode: base.AccessMode
+    ) -> contextlib.AbstractContextManager[VolumeData]:
+        """Open the objects of the image for reading, or a new image for writing."""
+        images, stored = self._pools.find(volume), self._headers.check(volume)
+        if mode == "ro":
+            return open_for_reading(images, volume.id, stored)
+        return open_new(images, volume.id, self._naming.image(volume.id))

@@ -104,7 +104,7 @@ class FailureTest(ConversionCase):
         damaged = self.fake.add(
             data[:196608] + b"\xff" * 1024 + data[197632:], disk_format="qcow2"
         )
-        with self.assertRaisesRegex(exception.ImageUnacceptable, "qemu-img cannot convert it"):
+        with self.assertRaisesRegex(exception.ImageUnacceptable, "it is damaged"):
             self.write(damaged)
 
     def test_full_disk_is_named_by_option(self):

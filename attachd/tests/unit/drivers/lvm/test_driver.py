@@ -1,11 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options, set-up and refusals of the lvm driver; tests/contract has the rest."""
 
-from pathlib import Path
-from unittest import mock
-
 from attachd import exception
-from attachd.tests.fixtures import lifetime
 from attachd.tests.unit.drivers.lvm import case
 
 
@@ -53,17 +49,3 @@ class VolumesTest(case.LvmCase):
         driver.grant(case.VOLUME, case.export("1"))
         self.assertEqual([], list(other.list_exports()))
         self.assertNotEqual([], list(driver.list_exports()))
-
-    def test_data_is_that_of_the_device(self):
-        driver, device = self.driver(), Path(lifetime.temp_dir(self)) / "device"
-        device.write_bytes(bytes(4096))
-        driver.create(case.VOLUME)
-        with mock.patch.object(type(driver.pools.holding(case.VOLUME)), "activate") as activate:
-            activate.return_value = device
-            with driver.open_data(case.VOLUME, "rw") as data:
-                data.write(512, b"data")
-                self.assertRaises(OSError, data.write, 4095, b"data")
-            with driver.open_data(case.VOLUME, "ro") as data:
-                self.assertEqual(b"\0data\0", data.read(511, 6))
-                self.assertRaises(OSError, data.write, 0, b"data")
-        activate.assert_called_with(case.VOLUME.id)

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The data of LVs, which the manager itself reads and writes; for the lvm driver."""
+
+from collections.abc import Iterator
+import contextlib
+import os
+
+from attachd.drivers import abilities, base, sparse
+from attachd.drivers.lvm.pools import Pools
+
+
+class DeviceAccess(abilities.DirectAccess):
+    """The ability of the driver.
+
+    :ivar pools: set by the driver
+    """
+
+    pools: Pools
+
+    @contextlib.contextmanager
+    def open_data(
+        self, volume: base.VolumeRef, mode: base.AccessMode
+    ) -> Iterator[abilities.VolumeData]:
+        """Open the device of the LV."""
+        device = self.pools.holding(volume).activate(volume.id)
+        with sparse.map_os_errors(f"Volume {volume.id} could not be read or written"):
+            flags = os.O_RDONLY if mode == "ro" else os.O_RDWR
+            file = os.open(device, flags | os.O_CLOEXEC)
+            try:
+                yield sparse.FileData(file)
+                if mode == "rw":
+                    os.fsync(file)
+            finally:
+                os.close(file)
