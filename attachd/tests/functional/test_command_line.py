@@ -408,6 +408,7 @@ class ExamplesTest(HostCliCase):
             ("/etc/zsh/attachd", f"{self.folder}/zsh"),
         ):
             line = line.replace(shown, local)
+        line = re.sub(r" PROJECT\b", f" {self.noauth['OS_PROJECT_ID']}", line)
         if " ATTACHMENT" in line:
             (attachment,) = self.attachments(self.data)
             line = line.replace(" ATTACHMENT", f" {attachment}")
@@ -420,6 +421,7 @@ class ExamplesTest(HostCliCase):
     def test_command_reference_examples_work(self):
         self.data = self.volume("data")
         self.volume("other")
+        self.volume("spare")
         # Strays of this machine may be devices of other tests: test_strays.py names its own.
         examples = self.examples("cli/attachd.rst")
         lines = [line for line in examples if not line.startswith("attachd host-strays")]

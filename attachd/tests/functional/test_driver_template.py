@@ -4,6 +4,7 @@
 from importlib import metadata
 import json
 from pathlib import Path
+import re
 import shutil
 import sys
 import unittest
@@ -37,7 +38,8 @@ class TemplateTest(unittest.TestCase):
 
     def certify(self, site, driver="folder"):
         command = [sys.executable, "-m", "attachd.tests.contract", driver]
-        command += ["--json", f"{self.folder / 'certificate.json'}"]
+        for kind in ("json", "rst"):
+            command += [f"--{kind}", f"{self.folder / 'certificate'}.{kind}"]
         return processes.run(command, env=processes.environment(PYTHONPATH=f"{site}"))
 
     def test_installed_template_gets_certificate_by_one_command(self):
@@ -47,7 +49,16 @@ class TemplateTest(unittest.TestCase):
         passed = {name for name, entry in found.items() if entry["result"] == "passed"}
         self.assertEqual({certificate.METHODS, "clone", "audit"}, passed)
         self.assertEqual("not declared", found["session_end"]["result"])
-        self.assertIn("   * - ``clone``\n     - passed\n", done.stdout)
+        page = (self.folder / "certificate.rst").read_text()
+        self.assertIn("   * - ``clone``\n     - passed\n", page)
+        counts = len(found["clone"]["passed"]), len(found["clone"]["skipped"])
+        table = dict(
+            re.split(r" {2,}", line, maxsplit=1) for line in done.stdout.splitlines()[:-1]
+        )
+        self.assertEqual("passed ({} passed, {} skipped)".format(*counts), table["clone"])
+        self.assertEqual("-", table["session_end"])
+        self.assertRegex(table["tests"], "^[0-9]+ passed, 0 failed, [0-9]+ skipped$")
+        self.assertRegex(done.stdout, r"\n[0-9]+ s\n$")
 
     def test_template_with_false_promise_fails(self):
         def promise(source):
@@ -58,7 +69,8 @@ class TemplateTest(unittest.TestCase):
 
         done = self.certify(self.install(promise))
         self.assertEqual(1, done.returncode, done.stdout)
-        self.assertIn("test_revoke_ends_session_that_is_open", done.stdout)
+        self.assertRegex(done.stdout, "(?m)^session_end +failed [(].*1 failed")
+        self.assertIn("test_revoke_ends_session_that_is_open", done.stderr)
         self.assertIn("Folder: PromisesTest.test_promises_are_consistent", done.stderr)
 
     def test_unknown_driver_is_refused(self):
