@@ -225,25 +225,20 @@ def read_query(text: str) -> dict[str, str]:
         pairs = urllib.parse.parse_qsl(
             text, keep_blank_values=True, errors="strict", max_num_fields=MAX_PARAMETERS
         )
-    except UnicodeDecodeError:
-        raise exception.BadRequest(reason="The query string is not UTF-8.") from None
-    except ValueError:
-        raise exception.BadRequest(
-            reason=f"The query string has more than {MAX_PARAMETERS} parameters."
-        ) from None
+    except ValueError as error:
+        is_text = not isinstance(error, UnicodeDecodeError)
+        problem = f"has more than {MAX_PARAMETERS} parameters" if is_text else "is not UTF-8"
+        raise exception.BadRequest(reason=f"The query string {problem}.") from None
     for name, value in pairs:
+        reason = ""
         if _CONTROL.search(name) or _CONTROL.search(value):
-            raise exception.InvalidInput(
-                field=ascii(name[: validation.MAX_SHOWN])[1:-1],
-                value=validation.abbreviate(value),
-                reason="It holds control characters.",
-            )
-        if len(value) > MAX_VALUE and name not in _DICTIONARIES:
-            raise exception.InvalidInput(
-                field=ascii(name[: validation.MAX_SHOWN])[1:-1],
-                value=validation.abbreviate(value),
-                reason=f"It is longer than {MAX_VALUE} characters.",
-            )
+            reason = "It holds control characters."
+        elif len(value) > MAX_VALUE and name not in _DICTIONARIES:
+            reason = f"It is longer than {MAX_VALUE} characters."
+        if reason:
+            field = ascii(name[: validation.MAX_SHOWN])[1:-1]
+            shown = validation.abbreviate(value)
+            raise exception.InvalidInput(field=field, value=shown, reason=reason)
     return dict(pairs)
 
 

@@ -229,11 +229,9 @@ def _confirm(
             except exception.InitiatorTaken:
                 own: OwnerRow = {**row, "host": identity.name, "source": str(source)}
                 _swap(connection, own, _owner(former, row["source"]))
-                refused = True
             else:
-                refused = False
-        if refused:
-            raise _taken(row, identity)
+                continue
+        raise _taken(row, identity)
 
 
 def _check_may_take(

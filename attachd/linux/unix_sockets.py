@@ -7,12 +7,9 @@ from pathlib import Path
 import socket
 import struct
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from attachd import exception
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 _MAX_PATH: Final = 107
 """Source: unix(7), sun_path."""
@@ -47,7 +44,7 @@ class _Receiver(io.RawIOBase):
         """Return that it can be read."""
         return True
 
-    def readinto(self, buffer: "WriteableBuffer") -> int:
+    def readinto(self, buffer: Any) -> int:
         """Read what has arrived; raises TimeoutError at the limit."""
         remaining = self._deadline - time.monotonic()
         if remaining <= 0:

@@ -143,11 +143,8 @@ def _secret_agent(
     :raises Conflict: Compute could not use the connection
     """
     row, host = locked.attachment, f"{connector.get('host') or ''}"
-    if (
-        not backend.driver.LIBVIRT_SECRETS
-        or row["agent"]
-        or not attachment_rows.is_of_compute(row)
-    ):
+    is_of_compute = not row["agent"] and attachment_rows.is_of_compute(row)
+    if not (backend.driver.LIBVIRT_SECRETS and is_of_compute):
         return {}
     agent = agent_store.find_secret_agent(locked.connection, host)
     if agent is None and not (backend.driver.has_host_key and mode == "rw"):

@@ -201,14 +201,11 @@ def expiry_time(ctx: RequestContext, requested: Mapping[str, Any]) -> datetime.d
     :raises InvalidInput: the time is too long, or the attachment is connected at once
     """
     seconds = requested.get(EXPIRES_IN)
-    is_kept = seconds is None and attachment_rows.is_of_compute(
-        {**requested, "by_service": ctx.by_service}
-    )
+    fields = {**requested, "by_service": ctx.by_service}
+    is_kept = seconds is None and attachment_rows.is_of_compute(fields)
     maximum = 0 if is_kept else CONF.api.reservation_ttl
     if seconds is not None and requested.get("connector"):
-        raise _invalid_expiry(
-            seconds, "An attachment that is connected at once does not expire: leave it out."
-        )
+        raise _invalid_expiry(seconds, "An attachment connected at once does not expire: omit it.")
     if seconds is not None and 0 < maximum < seconds:
         raise _invalid_expiry(seconds, f"Reservations last {maximum} seconds, at most.")
     lifetime = seconds or maximum

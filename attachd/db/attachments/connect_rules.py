@@ -455,12 +455,11 @@ def _check_limit_of_host(
         return
     keys = host_identity.columns(connector.get("host"), connector)
     session.lock_row(connection, models.host_locks, str(keys["host_key"]))
+    of_project = _ATTACHMENTS.c.project_id == current["project_id"]
     statement = sa.select(_ATTACHMENTS.c.host, _ATTACHMENTS.c.connector).where(
         sa.or_(*(_ATTACHMENTS.c[name] == value for name, value in keys.items() if value)),
         _ATTACHMENTS.c.id != current["id"],
-        sa.or_(
-            _ATTACHMENTS.c.project_id == current["project_id"], _ATTACHMENTS.c.by_service.is_(True)
-        ),
+        sa.or_(of_project, _ATTACHMENTS.c.by_service.is_(True)),
         _ATTACHMENTS.c.kind.in_(_HOST_KINDS),
         _ATTACHMENTS.c.state.not_in(states.INACTIVE),
     )
