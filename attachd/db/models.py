@@ -521,6 +521,7 @@ agents = sa.Table(
     sa.Column("max_attachments", sa.Integer),
     sa.UniqueConstraint("normal_name"),
     sa.Index(None, "believed_until"),
+    sa.Index(None, "created_at"),
     sa.Index(None, "silent_at"),
     sa.Index(None, "lease"),
     sa.Index(None, "lost_action", "lost_at"),

@@ -162,9 +162,12 @@ def list_states(hosts: Collection[str]) -> dict[str, str]:
 
 
 @retried
-def list_hosts() -> list[str]:
-    """Return the names of all hosts."""
-    return [row["host"] for row in session.fetch_all(sa.select(_AGENTS.c.host), AgentRow)]
+def list_hosts(since: datetime.datetime | None = None) -> list[str]:
+    """Return the names of the hosts that were registered since a moment; None: of all."""
+    statement = sa.select(_AGENTS.c.host)
+    if since is not None:
+        statement = statement.where(_AGENTS.c.created_at >= since)
+    return [row["host"] for row in session.fetch_all(statement, AgentRow)]
 
 
 def to_row(row: AgentRow) -> AgentRow:

@@ -7,9 +7,11 @@ results.  What it reports changes attachments of that host alone.
 
 from collections.abc import Callable, Collection
 import contextlib
+import datetime
 import functools
 import gc
 import threading
+import time
 from typing import Any, Final, TypeVar, cast
 
 from oslo_log import log
@@ -18,7 +20,7 @@ import oslo_messaging as messaging
 from attachd import exception, notifications
 from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.db import host_fences
+from attachd.db import host_fences, models
 from attachd.db.agents import (
     agent_store,
     agent_transitions,
@@ -43,7 +45,13 @@ POOL_SIZE = 4
 """How many agents one process answers at the same time, each with few rows."""
 
 NEW_HOSTS_INTERVAL: Final = 5.0
-"""Seconds between two reads of the names of all hosts, each of which has a queue."""
+"""Seconds between two reads of the names of new hosts, each of which has a queue."""
+
+ALL_HOSTS_INTERVAL: Final = 600.0
+"""Seconds after which the names of all hosts are read again."""
+
+CLOCK_DIFFERENCE: Final = datetime.timedelta(seconds=60)
+"""By how much the clock of another manager, which registers a host, may be behind."""
 
 
 class AgentRpcServer:
@@ -61,9 +69,11 @@ class AgentRpcServer:
             self._endpoint, agent_manager_api.TIMEOUT, self._queues, answer_probe
         )
         self._new_hosts = PeriodicThread(
-            "agent-queues", self._serve_hosts, lambda: NEW_HOSTS_INTERVAL, self._log_failure
+            "agent-queues", self.serve_hosts, lambda: NEW_HOSTS_INTERVAL, self._log_failure
         )
         self._is_failing = False
+        self._all_read_at = float("-inf")
+        self._read_at: datetime.datetime | None = None
         self._serving = False
         self._stopped = False
         self._lock = threading.Lock()
@@ -75,9 +85,16 @@ class AgentRpcServer:
         self._thread.start()
         self._new_hosts.start()
 
-    def _serve_hosts(self) -> None:
+    def serve_hosts(self) -> None:
+        """Read the queues of hosts that have become known since the last time."""
         self._queues.drops.flush()
-        self._queues.serve(agent_store.list_hosts())
+        since, now, started_at = self._read_at, models.now(), time.monotonic()
+        if started_at - self._all_read_at > ALL_HOSTS_INTERVAL:
+            since = None
+        self._queues.serve(agent_store.list_hosts(since and since - CLOCK_DIFFERENCE))
+        self._read_at = now
+        if since is None:
+            self._all_read_at = started_at
         self._is_failing = False
 
     def _log_failure(self, error: Exception) -> None:

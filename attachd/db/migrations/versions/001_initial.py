@@ -93,6 +93,7 @@ def _create_agents() -> None:
         **MARIADB_OPTIONS,
     )
     op.create_index("ix_agents_believed_until", "agents", ["believed_until"])
+    op.create_index("ix_agents_created_at", "agents", ["created_at"])
     op.create_index("ix_agents_silent_at", "agents", ["silent_at"])
     op.create_index("ix_agents_lease", "agents", ["lease"])
     op.create_index("ix_agents_lost_action_lost_at", "agents", ["lost_action", "lost_at"])

@@ -2,6 +2,7 @@
 """The RPC server for agents: its life cycle, registration, desired state and results."""
 
 import threading
+import time
 from typing import Any
 import unittest
 from unittest import mock
@@ -14,7 +15,12 @@ from attachd.context import RequestContext
 from attachd.db import host_fences, models
 from attachd.db.agents import agent_store, machines
 from attachd.manager.agents import desired_state, report_schema
-from attachd.manager.agents.rpc_server import POOL_SIZE, AgentEndpoint, AgentRpcServer
+from attachd.manager.agents.rpc_server import (
+    ALL_HOSTS_INTERVAL,
+    POOL_SIZE,
+    AgentEndpoint,
+    AgentRpcServer,
+)
 from attachd.rpc import agent_manager_api, agent_transport, desired_states, manager_api
 from attachd.rpc.host_queues import HostQueues
 from attachd.tests.fixtures import databases, db_rows, fake_agent, large_database
@@ -44,15 +50,26 @@ class AgentRpcServerTest(unittest.TestCase):
 
     def test_server_reads_queues_of_all_hosts(self):
         with mock.patch.object(HostQueues, "serve") as served:
-            self.agent_server._serve_hosts()
+            self.agent_server.serve_hosts()
             served.assert_called_once_with(["a", "b"])
+
+    def test_names_of_all_hosts_are_read_first_and_then_those_of_new_ones(self):
+        for _ in range(3):
+            self.agent_server.serve_hosts()
+        first, *others = [call.args[0] for call in self.hosts.call_args_list]
+        self.assertIsNone(first)
+        self.assertTrue(all(since < models.now() for since in others), others)
+        later = time.monotonic() + ALL_HOSTS_INTERVAL + 1
+        with mock.patch("attachd.manager.agents.rpc_server.time.monotonic", lambda: later):
+            self.agent_server.serve_hosts()
+        self.assertIsNone(self.hosts.call_args.args[0])
 
     def test_names_of_hosts_that_cannot_be_read_are_logged_once(self):
         with self.assertLogs("attachd.manager.agents.rpc_server", "WARNING") as logs:
             for _ in range(3):
                 self.agent_server._log_failure(exception.Unavailable(reason="down"))
         self.assertEqual(1, len(logs.output))
-        self.agent_server._serve_hosts()
+        self.agent_server.serve_hosts()
         self.assertFalse(self.agent_server._is_failing)
 
     def test_server_listens_until_stop(self):
