@@ -125,6 +125,12 @@ class ImageUnacceptable(BadRequest):
     msg_fmt = "Image %(image_id)s is unacceptable: %(reason)s"
 
 
+class InvalidSnapshot(BadRequest):
+    """The state of the snapshot does not allow the request."""
+
+    msg_fmt = "Invalid snapshot: %(reason)s"
+
+
 class VolumeNotAvailable(InvalidVolume):
     """Another caller holds the volume: wait, or use another volume."""
 
@@ -179,6 +185,12 @@ class VolumeNotFound(NotFound):
     """The volume does not exist in this project."""
 
     msg_fmt = "Volume %(volume_id)s could not be found."
+
+
+class SnapshotNotFound(NotFound):
+    """The snapshot does not exist in this project."""
+
+    msg_fmt = "Snapshot %(snapshot_id)s could not be found."
 
 
 class AttachmentNotFound(NotFound):
@@ -250,6 +262,8 @@ class QuotaExceeded(AttachdError):
         if "resource" in details:
             sized = str(details["resource"]).startswith("gigabytes")
             kind = "VolumeSizeExceedsAvailableQuota" if sized else "VolumeLimitExceeded"
+            if str(details["resource"]).startswith("snapshots"):
+                kind = "SnapshotLimitExceeded"
             details = {"kind": kind, **details}
         super().__init__(message, **details)
 
@@ -465,10 +479,10 @@ class SecretUnreadable(Unavailable):
 
 
 class TakenOver(Unavailable):
-    """Another manager has taken over the volume; the first one's result is not recorded."""
+    """Another manager has taken over the work; the first one's result is not recorded."""
 
     msg_fmt = (
-        "The manager that worked on volume %(volume_id)s did not respond, and another one has "
+        "The manager that worked on %(kind)s %(id)s did not respond, and another one has "
         "taken over. Check the resource, and repeat the call."
     )
 

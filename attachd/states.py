@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of states, events and transitions; read by db, manager, api and the documentation.
 
-An attachment and a volume each have an *inner* state, which determines what recovery does, and a
-*wire* name, which is that of the Block Storage API v3.  A volume's ``status`` and
+An attachment, a volume and a snapshot each have an *inner* state, which determines what recovery
+does, and a *wire* name, which is that of the Block Storage API v3.  A volume's ``status`` and
 ``attach_status`` are never set directly: :func:`derive` computes both from the volume's own
 state and the states of its attachments, in the transaction that changes either.
 """
@@ -119,6 +119,7 @@ class VolumeState(enum.StrEnum):
     DELETING = "deleting"
     MANAGING = "managing"
     UNMANAGING = "unmanaging"
+    REVERTING = "reverting"
     MAINTENANCE = "maintenance"
     ERROR = "error"
     ERROR_DELETING = "error_deleting"
@@ -131,8 +132,19 @@ BEING_REMOVED = frozenset({VolumeState.DELETING, VolumeState.UNMANAGING})
 """States in which the backend removes a volume, and then its row goes."""
 
 
+class SnapshotState(enum.StrEnum):
+    """State of a snapshot; stored in ``snapshots.state``, and its status on the wire."""
+
+    CREATING = "creating"
+    AVAILABLE = "available"
+    DELETING = "deleting"
+    RESTORING = "restoring"
+    ERROR = "error"
+    ERROR_DELETING = "error_deleting"
+
+
 class Event(enum.StrEnum):
-    """What happens to an attachment or to a volume; messages put the value after "cannot"."""
+    """What happens to an attachment, a volume or a snapshot; messages put it after "cannot"."""
 
     CONNECT = "connect"
     GRANTED = "be granted"
@@ -162,6 +174,9 @@ class Event(enum.StrEnum):
     UNMANAGE = "be unmanaged"
     UNMANAGED = "be removed without its data"
     UNMANAGE_FAILED = "fail to be unmanaged"
+    REVERT = "be reverted"
+    REVERTED = "have its former data"
+    REVERT_FAILED = "fail to be reverted"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,6 +189,7 @@ class Transition(Generic[S]):
 
 _A = AttachmentState
 _V = VolumeState
+_S = SnapshotState
 
 ATTACHMENT_TRANSITIONS: Mapping[Event, Transition[AttachmentState]] = MappingProxyType(
     {
@@ -246,6 +262,26 @@ VOLUME_TRANSITIONS: Mapping[Event, Transition[VolumeState]] = MappingProxyType(
         ),
         Event.UNMANAGED: Transition(frozenset({_V.UNMANAGING}), None),
         Event.UNMANAGE_FAILED: Transition(frozenset({_V.UNMANAGING}), _V.ERROR_UNMANAGING),
+        # Its data is undefined until it has that of the snapshot: no host may get it.
+        Event.REVERT: Transition(frozenset({_V.READY}), _V.REVERTING),
+        Event.REVERTED: Transition(frozenset({_V.REVERTING}), _V.READY),
+        Event.REVERT_FAILED: Transition(frozenset({_V.REVERTING}), _V.ERROR),
+    }
+)
+
+SNAPSHOT_TRANSITIONS: Mapping[Event, Transition[SnapshotState]] = MappingProxyType(
+    {
+        Event.CREATED: Transition(frozenset({_S.CREATING}), _S.AVAILABLE),
+        Event.CREATE_FAILED: Transition(frozenset({_S.CREATING}), _S.ERROR),
+        Event.DELETE: Transition(
+            frozenset({_S.AVAILABLE, _S.ERROR, _S.ERROR_DELETING}), _S.DELETING
+        ),
+        Event.DELETED: Transition(frozenset({_S.DELETING}), None),
+        Event.DELETE_FAILED: Transition(frozenset({_S.DELETING}), _S.ERROR_DELETING),
+        # In the transactions of its volume: a snapshot keeps its data in any case.
+        Event.REVERT: Transition(frozenset({_S.AVAILABLE}), _S.RESTORING),
+        Event.REVERTED: Transition(frozenset({_S.RESTORING}), _S.AVAILABLE),
+        Event.REVERT_FAILED: Transition(frozenset({_S.RESTORING}), _S.AVAILABLE),
     }
 )
 

@@ -39,7 +39,7 @@ def _arrows(
 
 
 def page() -> str:
-    """Return both diagrams and the table of names as reStructuredText."""
+    """Return the diagrams and the table of names as reStructuredText."""
     attachment = dot(
         "attachment",
         states.ATTACHMENT_TRANSITIONS,
@@ -47,11 +47,13 @@ def page() -> str:
         states.AttachmentState.HELD,
     )
     volume = dot("volume", states.VOLUME_TRANSITIONS, states.VolumeState.CREATING)
+    snapshot = dot("snapshot", states.SNAPSHOT_TRANSITIONS, states.SnapshotState.CREATING)
     return "\n".join(
         [
             *_section("An attachment", attachment),
             *_names(),
             *_section("A volume itself", volume),
+            *_section("A snapshot", snapshot),
         ]
     )
 

@@ -131,6 +131,10 @@ def _rotate() -> int:
                     {"volume_id": item, "reason": reason}
                     for item, reason in outcome.unreadable_volumes.items()
                 ],
+                "unreadable_snapshots": [
+                    {"snapshot_id": item, "reason": reason}
+                    for item, reason in outcome.unreadable_snapshots.items()
+                ],
             }
         )
     else:
@@ -139,6 +143,8 @@ def _rotate() -> int:
             print(f"Attachment {item} was left as it is: {reason}")
         for item, reason in outcome.unreadable_volumes.items():
             print(f"Volume {item} was left as it is: {reason}")
+        for item, reason in outcome.unreadable_snapshots.items():
+            print(f"Snapshot {item} was left as it is: {reason}")
     if outcome.changed and CONF.subject.format != "json":
         print(f"{outcome.changed} rows changed at the same time; repeat the command.")
     if not outcome.is_complete:

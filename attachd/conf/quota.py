@@ -19,7 +19,19 @@ OPTIONS = [
         "quota_gigabytes",
         default=1000,
         min=-1,
-        help="How many GiB all volumes of a project together may have. -1: unlimited.",
+        help="How many GiB all volumes and snapshots of a project together may have. -1: "
+        "unlimited.",
+    ),
+    cfg.IntOpt(
+        "quota_snapshots",
+        default=10,
+        min=-1,
+        help="How many snapshots a project may have. -1: unlimited.",
+    ),
+    cfg.BoolOpt(
+        "no_snapshot_gb_quota",
+        default=False,
+        help="Whether the sizes of snapshots do not count for quota_gigabytes.",
     ),
     cfg.IntOpt(
         "per_volume_size_limit",

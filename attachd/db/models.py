@@ -268,8 +268,9 @@ volumes = sa.Table(
     # the host@backend of host
     sa.Column("backend_host", sa.String(255), default=_backend_host_of_new),
     sa.Column("provider", Json, nullable=False, default=dict),
-    # the source of a clone
+    # the source of a clone, or of a volume that was made of a snapshot
     sa.Column("source_volid", Uuid),
+    sa.Column("snapshot_id", Uuid),
     # the image whose data it has got, or is to get
     sa.Column("image_id", Uuid),
     # shown among the metadata, but not set there by users: readonly and the like
@@ -302,6 +303,52 @@ volumes = sa.Table(
     sa.Index(None, "owner"),
     sa.Index(None, "lease_holder"),
     sa.Index(None, "source_volid"),
+    sa.Index(None, "snapshot_id"),
+    **MARIADB_OPTIONS,
+)
+
+snapshots = sa.Table(
+    "snapshots",
+    METADATA,
+    sa.Column("id", Uuid, primary_key=True, default=new_id),
+    # Without a cascade: a volume is not removed before its snapshots.
+    sa.Column("volume_id", Uuid, sa.ForeignKey("volumes.id"), nullable=False),
+    sa.Column("project_id", sa.String(64), nullable=False),
+    sa.Column("user_id", sa.String(64)),
+    sa.Column("name", sa.String(255)),
+    sa.Column("description", sa.String(255)),
+    # of the volume when the snapshot was requested; and the volume's type at present
+    sa.Column("size_gib", sa.Integer, nullable=False),
+    sa.Column("volume_type_id", Uuid),
+    sa.Column("state", sa.String(32), nullable=False),
+    # per cent that are copied
+    sa.Column("progress", sa.Integer, nullable=False, default=0),
+    sa.Column("provider", Json, nullable=False, default=dict),
+    sa.Column("provider_secrets", EncryptedJson),
+    # the next four as those of volumes
+    sa.Column("owner", sa.String(255)),
+    sa.Column("error", sa.String(ERROR_LENGTH)),
+    sa.Column("lease_holder", Uuid),
+    sa.Column("lease_generation", sa.Integer, nullable=False, default=0, server_default="0"),
+    *timestamps(),
+    sa.Index(None, "project_id", "created_at", "id"),
+    sa.Index(None, "created_at", "id"),
+    # for the usage of a project by entries alone
+    sa.Index("ix_snapshots_usage", "project_id", "volume_type_id", "size_gib"),
+    sa.Index(None, "volume_id", "state"),
+    *(sa.Index(None, name) for name in ("name", "user_id", "owner", "lease_holder")),
+    **MARIADB_OPTIONS,
+)
+
+snapshot_metadata = sa.Table(
+    "snapshot_metadata",
+    METADATA,
+    sa.Column(
+        "snapshot_id", Uuid, sa.ForeignKey("snapshots.id", ondelete="CASCADE"), primary_key=True
+    ),
+    sa.Column("key", sa.String(255), primary_key=True),
+    sa.Column("value", sa.String(255), nullable=False),
+    sa.Index(None, "key", "value"),
     **MARIADB_OPTIONS,
 )
 

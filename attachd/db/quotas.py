@@ -29,21 +29,23 @@ Limits = Mapping[str, int]
 VOLUMES: Final = "volumes"
 GIGABYTES: Final = "gigabytes"
 PER_VOLUME: Final = "per_volume_gigabytes"
+SNAPSHOTS: Final = "snapshots"
 ATTACHMENTS: Final = "attachments"
 DEFAULT_CLASS: Final = "default"
 UNLIMITED: Final = -1
 
 UNSUPPORTED_RESOURCES: Final[Limits] = MappingProxyType(
-    {"snapshots": 10, "backups": 10, "backup_gigabytes": 1000, "groups": 10}
+    {"backups": 10, "backup_gigabytes": 1000, "groups": 10}
 )
 """Resources of other services: clients show and set their limits, and nothing is used."""
 
-TYPE_RESOURCES: Final = (VOLUMES, GIGABYTES, "snapshots")
+TYPE_RESOURCES: Final = (VOLUMES, GIGABYTES, SNAPSHOTS)
 """Resources that are limited for each volume type as well, as ``volumes_TYPE``."""
 
 _QUOTAS = models.quotas
 _QUOTA_CLASSES = models.quota_classes
 _VOLUMES = models.volumes
+_SNAPSHOTS = models.snapshots
 _VOLUME_TYPES = models.volume_types
 _ATTACHMENTS = models.attachments
 
@@ -85,6 +87,7 @@ def configured_limits() -> dict[str, int]:
         GIGABYTES: CONF.quota.quota_gigabytes,
         PER_VOLUME: CONF.quota.per_volume_size_limit,
         ATTACHMENTS: CONF.quota.quota_attachments,
+        SNAPSHOTS: CONF.quota.quota_snapshots,
         **UNSUPPORTED_RESOURCES,
     }
 
@@ -146,19 +149,36 @@ def _fetch_usage(connection: sa.Connection, project_id: str) -> dict[str, Resour
         .where(_VOLUMES.c.project_id == project_id)
         .group_by(_VOLUME_TYPES.c.name)
     )
+    nothing = ResourceUsage(0)
     usages = {
-        VOLUMES: ResourceUsage(0),
-        GIGABYTES: ResourceUsage(0),
+        **dict.fromkeys((VOLUMES, GIGABYTES, SNAPSHOTS), nothing),
         ATTACHMENTS: ResourceUsage(_count_attachments(connection, project_id)),
     }
-    for name, *numbers in connection.execute(statement):
-        volumes, gib, growing = map(int, numbers)
-        amounts = {VOLUMES: ResourceUsage(volumes), GIGABYTES: ResourceUsage(gib, growing)}
+
+    def add(name: str | None, amounts: Mapping[str, ResourceUsage]) -> None:
         for resource, amount in amounts.items():
             usages[resource] = usages[resource].plus(amount)
             if name is not None:
-                usages[type_resource(resource, name)] = amount
+                of_type = type_resource(resource, name)
+                usages[of_type] = usages.get(of_type, nothing).plus(amount)
+
+    for name, *numbers in connection.execute(statement):
+        volumes, gib, growing = map(int, numbers)
+        add(name, {VOLUMES: ResourceUsage(volumes), GIGABYTES: ResourceUsage(gib, growing)})
+    for name, snapshots, gib in connection.execute(_snapshots_by_type(project_id)):
+        counted = {} if CONF.quota.no_snapshot_gb_quota else {GIGABYTES: ResourceUsage(int(gib))}
+        add(name, {SNAPSHOTS: ResourceUsage(int(snapshots)), **counted})
     return usages
+
+
+def _snapshots_by_type(project_id: str) -> sa.Select[Any]:
+    return (
+        sa.select(_VOLUME_TYPES.c.name, sa.func.count(), sa.func.sum(_SNAPSHOTS.c.size_gib))
+        .select_from(_SNAPSHOTS)
+        .outerjoin(_VOLUME_TYPES, _VOLUME_TYPES.c.id == _SNAPSHOTS.c.volume_type_id)
+        .where(_SNAPSHOTS.c.project_id == project_id)
+        .group_by(_VOLUME_TYPES.c.name)
+    )
 
 
 @retried
@@ -247,8 +267,8 @@ class Deltas(NamedTuple):
     """The amounts that a request adds.
 
     :ivar volume_type_id: whose limits count as well; None: of no type
-    :ivar size_gib: the size of the one volume
-    :ivar more: how many more volumes and GiB the project will have
+    :ivar size_gib: the size of the one volume; 0: of none
+    :ivar more: how many more volumes, snapshots and GiB the project will have
     :ivar more_of_type: how many of them will be of the type
     """
 
@@ -270,9 +290,35 @@ def deltas_of_extend(volume_type_id: str | None, size_gib: int, new_size_gib: in
     return Deltas(volume_type_id, new_size_gib, more, more)
 
 
-def deltas_of_retype(new_type_id: str, size_gib: int) -> Deltas:
-    """Return the amounts of a volume that gets another type."""
-    return Deltas(new_type_id, 0, {}, {VOLUMES: 1, GIGABYTES: size_gib})
+def deltas_of_snapshot(volume_type_id: str | None, size_gib: int) -> Deltas:
+    """Return the amounts of a new snapshot."""
+    counted = {} if CONF.quota.no_snapshot_gb_quota else {GIGABYTES: size_gib}
+    more = {SNAPSHOTS: 1, **counted}
+    return Deltas(volume_type_id, 0, more, more)
+
+
+class SnapshotsOfVolume(NamedTuple):
+    """How many snapshots a volume has, and the sum of their sizes."""
+
+    snapshots: int = 0
+    gib: int = 0
+
+
+def count_snapshots(connection: sa.Connection, volume_id: str) -> SnapshotsOfVolume:
+    """Count the snapshots of a volume, whose row is locked."""
+    statement = sa.select(sa.func.count(), sa.func.sum(_SNAPSHOTS.c.size_gib))
+    found = connection.execute(statement.where(_SNAPSHOTS.c.volume_id == volume_id)).one()
+    return SnapshotsOfVolume(int(found[0]), int(found[1] or 0))
+
+
+def deltas_of_retype(
+    new_type_id: str, size_gib: int, snapshots: SnapshotsOfVolume | None = None
+) -> Deltas:
+    """Return the amounts of a volume that gets another type, with its snapshots."""
+    counted = snapshots or SnapshotsOfVolume()
+    gib = size_gib + (0 if CONF.quota.no_snapshot_gb_quota else counted.gib)
+    more = {VOLUMES: 1, GIGABYTES: gib, SNAPSHOTS: counted.snapshots}
+    return Deltas(new_type_id, 0, {}, more)
 
 
 @retried
@@ -319,9 +365,9 @@ def _relevant_limits(
         sa.select(sa.literal(f"{resource}_") + _VOLUME_TYPES.c.name).where(
             _VOLUME_TYPES.c.id == volume_type_id
         )
-        for resource in (VOLUMES, GIGABYTES)
+        for resource in TYPE_RESOURCES
     ]
-    everywhere = (VOLUMES, GIGABYTES, PER_VOLUME)
+    everywhere = (*TYPE_RESOURCES, PER_VOLUME)
     return fetch_limits(connection, project_id, [everywhere, *(names if volume_type_id else ())])
 
 
@@ -337,7 +383,7 @@ def _limited_deltas(limits: Amounts, deltas: Deltas) -> dict[str, int]:
 
 def _split_resource(name: str) -> tuple[str, bool]:
     """Return the resource, and whether it counts the volumes of one type only."""
-    for kind in (VOLUMES, GIGABYTES):
+    for kind in TYPE_RESOURCES:
         if name.startswith(f"{kind}_"):
             return kind, True
     return name, False
@@ -355,9 +401,35 @@ def _count_usage(
         (VOLUMES, True): sa.func.sum(sa.case((of_type, 1), else_=0)),
         (GIGABYTES, True): sa.func.sum(sa.case((of_type, gib), else_=0)),
     }
-    statement = sa.select(*counted.values()).where(_VOLUMES.c.project_id == project_id)
-    numbers = connection.execute(statement.select_from(_VOLUMES)).one()
-    return {key: int(number or 0) for key, number in zip(counted, numbers, strict=True)}
+    snapshots = {
+        (SNAPSHOTS, False): _of_snapshots(project_id, sa.func.count()),
+        (GIGABYTES, False): _of_snapshots(project_id, sa.func.sum(_SNAPSHOTS.c.size_gib)),
+        (SNAPSHOTS, True): _of_snapshots(project_id, sa.func.count(), volume_type_id),
+        (GIGABYTES, True): _of_snapshots(
+            project_id, sa.func.sum(_SNAPSHOTS.c.size_gib), volume_type_id
+        ),
+    }
+    statement = sa.select(*counted.values(), *snapshots.values()).where(
+        _VOLUMES.c.project_id == project_id
+    )
+    numbers = iter(connection.execute(statement.select_from(_VOLUMES)).one())
+    usages = {key: int(next(numbers) or 0) for key in counted}
+    for key in snapshots:
+        number = int(next(numbers) or 0)
+        if key[0] == SNAPSHOTS or not CONF.quota.no_snapshot_gb_quota:
+            usages[key] = usages.get(key, 0) + number
+    return usages
+
+
+def _of_snapshots(
+    project_id: str, counted: sa.ColumnElement[Any], volume_type_id: str | None = None
+) -> sa.ScalarSelect[Any]:
+    """Count the snapshots of a project; of one type if that is given."""
+    statement = sa.select(counted).select_from(_SNAPSHOTS)
+    statement = statement.where(_SNAPSHOTS.c.project_id == project_id)
+    if volume_type_id is not None:
+        statement = statement.where(_SNAPSHOTS.c.volume_type_id == volume_type_id)
+    return statement.scalar_subquery()
 
 
 # ---- Attachments ----

@@ -74,6 +74,7 @@ class VolumeRow(VolumeStateRow):
     availability_zone: str | None
     backend_host: str | None
     source_volid: str | None
+    snapshot_id: str | None
     image_id: str | None
     owner: str | None
     error: str | None
@@ -98,6 +99,46 @@ class ListedVolumeRow(VolumeWithMetadataRow):
 
 class RecoverableVolumeRow(VolumeRow):
     """A volume that a manager has work to do on.
+
+    :ivar orphaned: whether a dead process worked on it
+    """
+
+    orphaned: bool
+
+
+class SnapshotRow(TypedDict):
+    """A snapshot."""
+
+    id: str
+    volume_id: str
+    project_id: str
+    user_id: str | None
+    name: str | None
+    description: str | None
+    size_gib: int
+    volume_type_id: str | None
+    state: str
+    progress: int
+    provider: dict[str, Any]
+    provider_secrets: dict[str, Any] | Encrypted | None
+    owner: str | None
+    error: str | None
+    lease_holder: str | None
+    lease_generation: int
+    created_at: datetime.datetime
+    updated_at: datetime.datetime | None
+
+
+class SnapshotWithVolumeRow(SnapshotRow):
+    """A snapshot, with its metadata and columns of its volume."""
+
+    metadata: dict[str, str]
+    volume_host: str | None
+    availability_zone: str | None
+
+
+class RecoverableSnapshotRow(SnapshotRow):
+    """A snapshot that a manager has work to do on.
 
     :ivar orphaned: whether a dead process worked on it
     """

@@ -21,11 +21,18 @@ from attachd import conf, exception, states
 from attachd.conf import CONF
 from attachd.db.attachments import attachment_rows
 from attachd.db.cluster import volume_leases
-from attachd.db.row_types import AttachmentRow, DriverVolume, LockedVolumeRow
+from attachd.db.row_types import AttachmentRow, DriverVolume, LockedVolumeRow, SnapshotRow
 from attachd.db.secrets import encryption
 from attachd.db.secrets.encryption import Encrypted
 from attachd.drivers import abilities, base
-from attachd.drivers.base import ConnectionInfo, Export, KeyHolder, VolumeRef, WithSecrets
+from attachd.drivers.base import (
+    ConnectionInfo,
+    Export,
+    KeyHolder,
+    SnapshotRef,
+    VolumeRef,
+    WithSecrets,
+)
 from attachd.lost_agents import NO_RULE, Action, Rule
 from attachd.manager import flow_runner, storage_identity
 from attachd.manager.background_tasks import BackgroundTasks
@@ -136,14 +143,35 @@ class Backend:
             acquired.run_with_lease(volume_leases.acquire_committed)
             yield acquired
 
+    @contextlib.contextmanager
+    def lock_snapshot(self, snapshot_id: str) -> Iterator[VolumeLease]:
+        """Have exclusive access to a snapshot, as :meth:`lock` gives it to a volume.
+
+        Its volume may be attached and detached meanwhile.  A thread that needs the locks of both
+        takes that of the volume first.
+
+        :raises SnapshotNotFound: there is no such snapshot
+        :raises Unavailable: other operations hold it for too long
+        """
+        path, table = _lock_path(snapshot_id), volume_leases.SNAPSHOTS
+        waiting = volume_lease.acquire(self.membership, snapshot_id, path, table)
+        with volume_lease.timed(self.host, waiting) as acquired:
+            acquired.run_with_lease(volume_leases.acquire_committed)
+            yield acquired
+
     def is_idle(self, volume_id: str) -> bool:
-        """Return whether no thread of this machine holds the lock of a volume now."""
+        """Return whether no thread of this machine has the lock of a volume or snapshot now."""
         return volume_lease.is_lock_free(_lock_path(volume_id))
 
     def orphaned_leases(self) -> list[str]:
         """Return the volumes whose lease this process or a dead one holds without working."""
         volume_ids = volume_leases.list_orphaned(self.host, self.membership.id)
         return [volume_id for volume_id in volume_ids if self.is_idle(volume_id)]
+
+    def orphaned_snapshot_leases(self) -> list[str]:
+        """Return such snapshots."""
+        ids = volume_leases.list_orphaned_snapshots(self.host, self.membership.id)
+        return [snapshot_id for snapshot_id in ids if self.is_idle(snapshot_id)]
 
     def check_lock_files(self) -> None:
         """Check that this process can lock volumes.
@@ -281,6 +309,20 @@ def split_secrets(answer: Any) -> tuple[Any, dict[str, Any]]:
     if isinstance(answer, WithSecrets):
         return answer.answer, {PROVIDER_SECRETS: dict(answer.provider_secrets)}
     return answer, {}
+
+
+def snapshot_ref(row: SnapshotRow, volume: DriverVolume) -> SnapshotRef:
+    """Return a snapshot's row as its driver takes it.
+
+    :param volume: the row of its volume
+    """
+    return SnapshotRef(
+        row["id"],
+        volume_ref(volume),
+        row["size_gib"],
+        row["provider"] or {},
+        _provider_secrets(row, encryption.SNAPSHOTS),
+    )
 
 
 def volume_ref(row: DriverVolume) -> VolumeRef:

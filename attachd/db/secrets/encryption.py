@@ -34,15 +34,18 @@ FORMER_MARK: Final = "encrypted:1:"
 
 ATTACHMENTS: Final = "attachments"
 VOLUMES: Final = "volumes"
+SNAPSHOTS: Final = "snapshots"
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     ATTACHMENTS: ("connection_info", "secret", "provider_secrets"),
     VOLUMES: ("provider_secrets",),
+    SNAPSHOTS: ("provider_secrets",),
 }
 """The encrypted columns of each table."""
 
 _REMEDIES: Final = {
     ATTACHMENTS: "Delete the attachment, and connect again.",
     VOLUMES: "Restore the volume's row from a backup of the database.",
+    SNAPSHOTS: "Restore the snapshot's row from a backup of the database.",
 }
 
 _DIGEST_LENGTH: Final = 16

@@ -40,17 +40,27 @@ class Outcome:
     :ivar changed: rows that were changed at the same time, and skipped
     :ivar unreadable: why a row cannot be decrypted, by the ids of attachments
     :ivar unreadable_volumes: the same, by the ids of volumes
+    :ivar unreadable_snapshots: the same, by the ids of snapshots
     """
 
     encrypted: int = 0
     changed: int = 0
     unreadable: dict[str, str] = dataclasses.field(default_factory=dict)
     unreadable_volumes: dict[str, str] = dataclasses.field(default_factory=dict)
+    unreadable_snapshots: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def is_complete(self) -> bool:
         """Whether no value was left as it was."""
-        return not (self.changed or self.unreadable or self.unreadable_volumes)
+        left = (self.unreadable, self.unreadable_volumes, self.unreadable_snapshots)
+        return not (self.changed or any(left))
+
+    def of(self, table: str) -> dict[str, str]:
+        """Return the unreadable rows of a table."""
+        return {
+            encryption.VOLUMES: self.unreadable_volumes,
+            encryption.SNAPSHOTS: self.unreadable_snapshots,
+        }.get(table, self.unreadable)
 
 
 class _StaleRow(NamedTuple):
@@ -111,8 +121,7 @@ def _reencrypt(row: _StaleRow, outcome: Outcome) -> None:
             for name, text in row.values.items()
         }
     except exception.SecretUnreadable as error:
-        of_volume = row.table == encryption.VOLUMES
-        (outcome.unreadable_volumes if of_volume else outcome.unreadable)[row.id] = str(error)
+        outcome.of(row.table)[row.id] = str(error)
         return
     if _swap(row, new):
         outcome.encrypted += len(new)

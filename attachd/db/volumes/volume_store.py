@@ -27,7 +27,7 @@ from attachd.db.row_types import (
 )
 from attachd.db.secrets import encryption
 from attachd.db.types import type_store
-from attachd.db.volumes import clone_source
+from attachd.db.volumes import clone_source, snapshot_rules
 from attachd.states import AttachmentState, Event, VolumeState
 
 _VOLUMES = models.volumes
@@ -36,11 +36,12 @@ _ATTACHMENTS = models.attachments
 IN_PROGRESS = frozenset(
     {
         *(VolumeState.CREATING, VolumeState.DELETING, VolumeState.EXTENDING),
-        *(VolumeState.MANAGING, VolumeState.UNMANAGING),
+        *(VolumeState.MANAGING, VolumeState.UNMANAGING, VolumeState.REVERTING),
     }
 )
 """States in which the backend's manager has work to do."""
 
+_REVERT_ENDS = frozenset({Event.REVERTED, Event.REVERT_FAILED})
 _REMOVALS = frozenset({Event.DELETE, Event.DELETED, Event.UNMANAGE, Event.UNMANAGED})
 
 _RECOVERABLE = IN_PROGRESS | {VolumeState.ERROR_EXTENDING}
@@ -122,7 +123,7 @@ def transition(
     :returns: the row after it; its last content if the transition removed it
     :raises VolumeNotFound: it does not exist any more
     :raises InvalidTransition: it is in no state for this event
-    :raises InvalidVolume: it cannot be removed while it is attached or cloned
+    :raises InvalidVolume: it cannot be removed while it is attached or cloned, or has snapshots
     :raises TakenOver: another process works on it by now
     """
     with session.writer() as connection:
@@ -132,7 +133,11 @@ def transition(
         if volume_lease:
             assert volume_lease.generation is not None, "the end of work that was never started"
             volume_leases.acquire(connection, row, volume_lease)
+        if event in _REMOVALS:
+            snapshot_rules.check_no_snapshots(connection, volume_id)
         moved = _move(connection, row, event, values or {})
+        if event in _REVERT_ENDS:
+            snapshot_rules.end_revert(connection, volume_id)
         if last is not None:
             last(connection, volume_id)
     return moved
@@ -149,7 +154,40 @@ def extend(volume_id: str, project_id: str, new_size_gib: int) -> VolumeRow:
         row = lock(connection, volume_id)
         claim = quotas.deltas_of_extend(row["volume_type_id"], row["size_gib"], new_size_gib)
         quotas.enforce(connection, project_id, claim)
+        snapshot_rules.check_none_creating(connection, volume_id, Event.EXTEND)
         return _move(connection, row, Event.EXTEND, {"new_size_gib": new_size_gib})
+
+
+@retried
+def delete_with_snapshots(volume_id: str) -> VolumeRow:
+    """Take a volume and all its snapshots to their deletion; see :func:`transition`."""
+    with session.writer() as connection:
+        row = lock(connection, volume_id)
+        snapshot_rules.begin_cascade(connection, row)
+        return _move(connection, row, Event.DELETE, {})
+
+
+@retried
+def revert(volume_id: str, snapshot_id: str) -> VolumeRow:
+    """Take a volume to the state in which its backend gives it the data of a snapshot.
+
+    :raises VolumeNotFound: it does not exist any more
+    :raises SnapshotNotFound: the snapshot does not exist any more
+    :raises InvalidVolume: it is not available, or another snapshot of it is created
+    :raises InvalidSnapshot: the snapshot is not its latest one, or not available
+    :raises InvalidTransition: the snapshot is in use
+    """
+    with session.writer() as connection:
+        row = lock(connection, volume_id)
+        if row["status"] != "available":
+            raise exception.InvalidVolume(
+                reason=f"Volume {volume_id} status must be available to be reverted to a "
+                f"snapshot, but current status is: {row['status']}."
+            )
+        snapshot_rules.check_none_creating(connection, volume_id, Event.REVERT)
+        clone_source.check_no_pending_clone(connection, volume_id)
+        snapshot_rules.begin_revert(connection, row, snapshot_id)
+        return _move(connection, row, Event.REVERT, {})
 
 
 def _move(
@@ -260,14 +298,15 @@ def reset(volume_id: str, status: str | None, attach_status: str | None) -> Volu
     :returns: the row after it
     :raises VolumeNotFound: there is none
     :raises BadRequest: the volume's attachments contradict it
-    :raises InvalidTransition: its data is being removed at the moment, or is an object that was
-        not managed
+    :raises InvalidTransition: its data is being removed or replaced at the moment, or is an object
+        that was not managed
     """
     with session.writer() as connection:
         row = lock(connection, volume_id)
         attachments = attachment_rows.list_holding(connection, volume_id)
         state = RESET_STATES[status] if status else VolumeState(row["state"])
-        if row["state"] in states.BEING_REMOVED and state is VolumeState.READY:
+        undefined = states.BEING_REMOVED | {VolumeState.REVERTING}
+        if row["state"] in undefined and state is VolumeState.READY:
             volume_leases.check_not_held(connection, row, "become available again")
         if status in {"available", "in-use"}:
             attachments = _drop_unverified(connection, row, attachments)
@@ -283,6 +322,8 @@ def reset(volume_id: str, status: str | None, attach_status: str | None) -> Volu
             values: dict[str, Any] = {"owner": None, "new_size_gib": None}
             if state is VolumeState.READY:
                 values["error"] = None
+            if row["state"] == VolumeState.REVERTING:
+                snapshot_rules.end_revert(connection, volume_id)
             _update_state(connection, row, state, attachments, values)
     return row
 
@@ -374,6 +415,7 @@ def create(
     :raises QuotaExceeded: its project has not enough quota
     :raises VolumeNotFound: its source, ``source_volid``, does not exist any more
     :raises InvalidVolume: its source cannot be cloned
+    :raises SnapshotNotFound, InvalidSnapshot: no volume can be made of ``snapshot_id`` now
     """
     own = {key: value for key, value in values.items() if key in _VOLUMES.c}
     state = VolumeState(own.get("state", VolumeState.CREATING))
@@ -404,11 +446,10 @@ def create(
             )
         claim = quotas.deltas_of_create(row["volume_type_id"], row["size_gib"])
         quotas.enforce(connection, row["project_id"], claim)
-        if row["source_volid"]:
-            clone_source.check_source(connection, row["source_volid"], row["size_gib"])
+        source = _lock_source(connection, row)
         connection.execute(sa.insert(_VOLUMES).values(row))
-        if row["source_volid"]:
-            clone_source.copy_image_metadata(connection, row["source_volid"], row["id"])
+        if source:
+            clone_source.copy_image_metadata(connection, source, row["id"])
         _insert_pairs(connection, _VOLUME_METADATA, row["id"], metadata)
         image_metadata = values.get("image_metadata") or {}
         _insert_pairs(connection, models.volume_image_metadata, row["id"], image_metadata)
@@ -417,6 +458,18 @@ def create(
         "metadata": dict(metadata),
         "volume_type_name": values.get("volume_type_name"),
     }
+
+
+def _lock_source(connection: sa.Connection, row: VolumeRow) -> str | None:
+    """Lock what a volume gets its data from, and check it.
+
+    :returns: the id of the source of a clone, or of the volume of a snapshot; None: it has none
+    """
+    if row["snapshot_id"]:
+        return snapshot_rules.check_source(connection, row["snapshot_id"], row["size_gib"])
+    if row["source_volid"]:
+        clone_source.check_source(connection, row["source_volid"], row["size_gib"])
+    return row["source_volid"]
 
 
 def _insert_pairs(

@@ -16,6 +16,7 @@ from attachd.db.volumes import volume_store
 from attachd.states import VolumeState
 
 _VOLUMES = models.volumes
+_SNAPSHOTS = models.snapshots
 
 
 class RetypeRequest(NamedTuple):
@@ -59,10 +60,17 @@ def retype(volume_id: str, project_id: str, request: RetypeRequest) -> None:
             raise exception.InvalidVolume(
                 reason=f"Volume {volume_id} has got another type meanwhile."
             )
-        claim = quotas.deltas_of_retype(request.volume_type_id, row["size_gib"])
+        counted = quotas.count_snapshots(connection, volume_id)
+        claim = quotas.deltas_of_retype(request.volume_type_id, row["size_gib"], counted)
         quotas.enforce(connection, project_id, claim)
         changed = sa.update(_VOLUMES).where(_VOLUMES.c.id == volume_id)
         connection.execute(changed.values(**values, updated_at=models.now()))
+        of_volume = _SNAPSHOTS.c.volume_id == volume_id
+        connection.execute(
+            sa.update(_SNAPSHOTS)
+            .where(of_volume)
+            .values(volume_type_id=request.volume_type_id, updated_at=_SNAPSHOTS.c.updated_at)
+        )
 
 
 @retried

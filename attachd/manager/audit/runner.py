@@ -40,7 +40,7 @@ _WITH_DATA = frozenset({VolumeState.READY, VolumeState.EXTENDING, VolumeState.ER
 _VOLUME_IN_PROGRESS = frozenset(
     {
         *(VolumeState.CREATING, VolumeState.EXTENDING, VolumeState.DELETING),
-        *(VolumeState.MANAGING, VolumeState.UNMANAGING),
+        *(VolumeState.MANAGING, VolumeState.UNMANAGING, VolumeState.REVERTING),
     }
 )
 _ATTACHMENT_IN_PROGRESS = frozenset({AttachmentState.CONNECTING, AttachmentState.DISCONNECTING})

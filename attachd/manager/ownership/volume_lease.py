@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exclusive right to work on a volume: the lock of this machine, then the lease in the row.
+"""The exclusive right to work on a volume, or on a snapshot: the lock of this machine, then the
+lease in the row.
 
 Many hosts may want one volume at once.  Polling would leave the volume idle between two polls and
 would favour some callers by chance.  So the threads of a process queue up, and the first thread of
@@ -73,6 +74,11 @@ class VolumeLease:
         self.token = token
         self._check = check
 
+    @property
+    def subject(self) -> str:
+        """The volume or the snapshot in messages."""
+        return f"{self.token.kind.capitalize()} {self.token.volume_id}"
+
     @contextlib.contextmanager
     def ownership(self) -> Iterator[None]:
         """Let this thread work under the lease of another one for the block."""
@@ -95,7 +101,7 @@ class VolumeLease:
             result: R = _RETRYING(self._try_once, transition)
         except volume_leases.VolumeLeaseHeld as held:
             raise exception.Unavailable(
-                reason=f"Volume {self.token.volume_id} is busy: the manager "
+                reason=f"{self.subject} is busy: the manager "
                 f"{held.holder} works on it. Try again later."
             ) from None
         return result
@@ -111,7 +117,7 @@ class VolumeLease:
         except exception.BackendError as error:
             if self.token.generation is None:
                 raise exception.Unavailable(
-                    reason=f"Volume {self.token.volume_id} has to wait: its manager has no "
+                    reason=f"{self.subject} has to wait: its manager has no "
                     "contact with the others. Try again later."
                 ) from error
 
@@ -131,22 +137,26 @@ class VolumeLease:
         try:
             base.check_still_owner()
         except exception.BackendError as error:
-            LOG.warning("Volume %s: left to other managers: %s", self.token.volume_id, error)
+            LOG.warning("%s: left to other managers: %s", self.subject, error)
             return True
         return False
 
 
 @contextlib.contextmanager
-def acquire(membership: Membership, volume_id: str, path: str) -> Iterator[VolumeLease]:
+def acquire(
+    membership: Membership, volume_id: str, path: str, table: str = volume_leases.VOLUMES
+) -> Iterator[VolumeLease]:
     """Hold the lock of a volume, and release its lease at the end.
 
-    :param path: of the volume's lock file on this machine
+    :param volume_id: of the volume, or of the snapshot
+    :param path: of its lock file on this machine
+    :param table: which has its row
     :raises Unavailable: the lock is not free in time
     """
     with tracing.operation(), contextlib.ExitStack() as stack:
         with tracing.step("wait"):
             stack.enter_context(_volume_lock(volume_id, path))
-        token = VolumeLeaseToken(volume_id, membership.id)
+        token = VolumeLeaseToken(volume_id, membership.id, table=table)
         volume_lease = VolumeLease(token, lambda: membership.check(token.holder))
         with volume_lease.ownership(), _releasing(token):
             yield volume_lease
@@ -203,7 +213,8 @@ def _release(token: VolumeLeaseToken) -> None:
         volume_leases.release(token)
     except exception.AttachdError as error:
         # This process holds it as long as it lives; recovery releases what is left.
-        LOG.warning("Volume %s: its lease was not released: %s", token.volume_id, error)
+        what = (token.kind.capitalize(), token.volume_id)
+        LOG.warning("%s %s: its lease was not released: %s", *what, error)
 
 
 class LockTimeout(Exception):

@@ -44,5 +44,5 @@ class StateDiagramTest(unittest.TestCase):
         page = printed.getvalue()
         for state in states.AttachmentState:
             self.assertIn(f"   * - ``{state}``\n     - ``{state.wire}``\n", page)
-        self.assertEqual(2, page.count(".. graphviz::"))
+        self.assertEqual(3, page.count(".. graphviz::"))
         self.assertIn('"creating" -> "ready"', page)

@@ -11,8 +11,8 @@ import unittest
 
 from attachd import exception, states
 from attachd.db.attachments import attachment_store
-from attachd.db.volumes import volume_store
-from attachd.states import AttachmentState, Event, VolumeState
+from attachd.db.volumes import snapshot_store, volume_store
+from attachd.states import AttachmentState, Event, SnapshotState, VolumeState
 from attachd.tests.fixtures import databases, db_rows
 
 GONE = "(gone)"
@@ -82,6 +82,23 @@ VOLUME_ARROWS = {
     },
     Event.UNMANAGED: {"unmanaging": GONE},
     Event.UNMANAGE_FAILED: {"unmanaging": "error_unmanaging"},
+    Event.REVERT: {"ready": "reverting"},
+    Event.REVERTED: {"reverting": "ready"},
+    Event.REVERT_FAILED: {"reverting": "error"},
+}
+SNAPSHOT_ARROWS = {
+    Event.CREATED: {"creating": "available"},
+    Event.CREATE_FAILED: {"creating": "error"},
+    Event.DELETE: {
+        "available": "deleting",
+        "error": "deleting",
+        "error_deleting": "deleting",
+    },
+    Event.DELETED: {"deleting": GONE},
+    Event.DELETE_FAILED: {"deleting": "error_deleting"},
+    Event.REVERT: {"available": "restoring"},
+    Event.REVERTED: {"restoring": "available"},
+    Event.REVERT_FAILED: {"restoring": "available"},
 }
 WIRE_NAMES = {
     "held": "attaching",
@@ -158,6 +175,21 @@ class TransitionsTest(databases.DatabaseCase):
                 volume = db_rows.get_volume(volume_id)
                 expected = _expected(VolumeState.READY, tuple(map(AttachmentState, left)))
                 self.assertEqual(expected, (volume["status"], volume["attach_status"]))
+
+    def test_snapshot_transitions_are_those_of_table(self):
+        for state, event in itertools.product(SnapshotState, SNAPSHOT_ARROWS):
+            with self.subTest(state=state, event=event.name):
+                target = SNAPSHOT_ARROWS[event].get(state.value)
+                snapshot_id = db_rows.add_snapshot(db_rows.add_volume()["id"], state.value)["id"]
+                if target is None:
+                    with self.assertRaises(exception.InvalidTransition) as refused:
+                        snapshot_store.transition(snapshot_id, event)
+                    self.assertIn(snapshot_id, str(refused.exception))
+                else:
+                    snapshot_store.transition(snapshot_id, event)
+                left = [row for row in db_rows.list_snapshots() if row["id"] == snapshot_id]
+                expected = [] if target == GONE else [target or state.value]
+                self.assertEqual(expected, [row["state"] for row in left])
 
     def test_volume_transitions_are_those_of_table(self):
         for state, event in itertools.product(VolumeState, VOLUME_ARROWS):

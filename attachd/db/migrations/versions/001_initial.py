@@ -50,6 +50,8 @@ def upgrade() -> None:
     _create_attachments()
     _create_volume_image_metadata()
     _create_volume_metadata()
+    _create_snapshots()
+    _create_snapshot_metadata()
 
 
 def _create_agents() -> None:
@@ -459,6 +461,7 @@ def _create_volumes() -> None:
         sa.Column("backend_host", sa.String(255)),
         sa.Column("provider", LONG_TEXT, nullable=False),
         sa.Column("source_volid", sa.String(36)),
+        sa.Column("snapshot_id", sa.String(36)),
         sa.Column("image_id", sa.String(36)),
         sa.Column("admin_metadata", LONG_TEXT, nullable=False),
         sa.Column("owner", sa.String(255)),
@@ -490,6 +493,7 @@ def _create_volumes() -> None:
     op.create_index("ix_volumes_host", "volumes", ["host"])
     op.create_index("ix_volumes_backend_host_id", "volumes", ["backend_host", "id"])
     op.create_index("ix_volumes_source_volid", "volumes", ["source_volid"])
+    op.create_index("ix_volumes_snapshot_id", "volumes", ["snapshot_id"])
     op.create_index("ix_volumes_owner", "volumes", ["owner"])
     op.create_index("ix_volumes_created_at_id", "volumes", ["created_at", "id"])
     op.create_index("ix_volumes_lease_holder", "volumes", ["lease_holder"])
@@ -597,3 +601,61 @@ def _create_volume_metadata() -> None:
         **MARIADB_OPTIONS,
     )
     op.create_index("ix_volume_metadata_key_value", "volume_metadata", ["key", "value"])
+
+
+def _create_snapshots() -> None:
+    op.create_table(
+        "snapshots",
+        sa.Column("id", sa.String(36), nullable=False),
+        sa.Column("volume_id", sa.String(36), nullable=False),
+        sa.Column("project_id", sa.String(64), nullable=False),
+        sa.Column("user_id", sa.String(64)),
+        sa.Column("name", sa.String(255)),
+        sa.Column("description", sa.String(255)),
+        sa.Column("size_gib", sa.Integer(), nullable=False),
+        sa.Column("volume_type_id", sa.String(36)),
+        sa.Column("state", sa.String(32), nullable=False),
+        sa.Column("progress", sa.Integer(), nullable=False),
+        sa.Column("provider", LONG_TEXT, nullable=False),
+        sa.Column("provider_secrets", LONG_TEXT),
+        sa.Column("owner", sa.String(255)),
+        sa.Column("error", sa.String(1023)),
+        sa.Column("lease_holder", sa.String(36)),
+        sa.Column("lease_generation", sa.Integer(), nullable=False, server_default="0"),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.Column("updated_at", MOMENT),
+        sa.PrimaryKeyConstraint("id", name="pk_snapshots"),
+        sa.ForeignKeyConstraint(
+            ["volume_id"], ["volumes.id"], name="fk_snapshots_volume_id_volumes"
+        ),
+        **MARIADB_OPTIONS,
+    )
+    for name, columns in (
+        ("project_id_created_at_id", ["project_id", "created_at", "id"]),
+        ("created_at_id", ["created_at", "id"]),
+        ("usage", ["project_id", "volume_type_id", "size_gib"]),
+        ("volume_id_state", ["volume_id", "state"]),
+        ("name", ["name"]),
+        ("user_id", ["user_id"]),
+        ("owner", ["owner"]),
+        ("lease_holder", ["lease_holder"]),
+    ):
+        op.create_index(f"ix_snapshots_{name}", "snapshots", columns)
+
+
+def _create_snapshot_metadata() -> None:
+    op.create_table(
+        "snapshot_metadata",
+        sa.Column("snapshot_id", sa.String(36), nullable=False),
+        sa.Column("key", sa.String(255), nullable=False),
+        sa.Column("value", sa.String(255), nullable=False),
+        sa.PrimaryKeyConstraint("snapshot_id", "key", name="pk_snapshot_metadata"),
+        sa.ForeignKeyConstraint(
+            ["snapshot_id"],
+            ["snapshots.id"],
+            name="fk_snapshot_metadata_snapshot_id_snapshots",
+            ondelete="CASCADE",
+        ),
+        **MARIADB_OPTIONS,
+    )
+    op.create_index("ix_snapshot_metadata_key_value", "snapshot_metadata", ["key", "value"])

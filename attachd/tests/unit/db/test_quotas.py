@@ -13,8 +13,9 @@ from attachd.db.types import type_store
 from attachd.db.volumes import volume_store
 from attachd.states import Event
 from attachd.tests.fixtures import databases, db_rows
+from attachd.tests.fixtures.conf_fixture import override
 
-NONE = {name: ResourceUsage(0) for name in ("volumes", "gigabytes", "attachments")}
+NONE = {name: ResourceUsage(0) for name in ("volumes", "gigabytes", "snapshots", "attachments")}
 
 
 class LimitsTest(databases.DatabaseCase):
@@ -55,6 +56,8 @@ class LimitsTest(databases.DatabaseCase):
                 "quota_gigabytes": 1000,
                 "per_volume_size_limit": -1,
                 "quota_attachments": -1,
+                "quota_snapshots": 10,
+                "no_snapshot_gb_quota": False,
             },
             defaults,
         )
@@ -100,6 +103,26 @@ class UsageTest(databases.DatabaseCase):
             },
             quotas.usage(db_rows.PROJECT),
         )
+
+    def test_usage_counts_snapshots_with_their_types_and_sizes(self):
+        gold = type_store.create({"name": "gold"})["id"]
+        volume = db_rows.add_volume(size_gib=4, volume_type_id=gold)["id"]
+        db_rows.add_snapshot(volume, size_gib=3, volume_type_id=gold)
+        db_rows.add_snapshot(volume, "error", size_gib=4, volume_type_id=gold)
+        db_rows.add_snapshot(volume, size_gib=9, project_id="other")
+        expected = {
+            **NONE,
+            "volumes": ResourceUsage(1),
+            "gigabytes": ResourceUsage(11),
+            "snapshots": ResourceUsage(2),
+            "volumes_gold": ResourceUsage(1),
+            "gigabytes_gold": ResourceUsage(11),
+            "snapshots_gold": ResourceUsage(2),
+        }
+        self.assertEqual(expected, quotas.usage(db_rows.PROJECT))
+        override(self, "no_snapshot_gb_quota", True, group="quota")
+        sizes = {"gigabytes": ResourceUsage(4), "gigabytes_gold": ResourceUsage(4)}
+        self.assertEqual({**expected, **sizes}, quotas.usage(db_rows.PROJECT))
 
     def test_usage_counts_attachments_in_every_state(self):
         volume = db_rows.add_volume()["id"]
@@ -300,6 +323,15 @@ class RetypeTest(QuotaClaimsCase):
         self.assert_exceeded("gigabytes_gold: 5 more", quotas.check, PROJECT, claim)
         quotas.set_limits(PROJECT, {"gigabytes_gold": -1, "volumes_gold": 0})
         self.assert_exceeded("volumes_gold: 1 more", quotas.check, PROJECT, claim)
+
+    def test_retype_counts_snapshots_of_volume(self):
+        quotas.set_limits(PROJECT, {"gigabytes_gold": 11, "snapshots_gold": 1})
+        counted = quotas.SnapshotsOfVolume(2, 7)
+        claim = quotas.deltas_of_retype(self.gold, 5, counted)
+        self.assert_exceeded("gigabytes_gold: 12 more", quotas.check, PROJECT, claim)
+        override(self, "no_snapshot_gb_quota", True, group="quota")
+        claim = quotas.deltas_of_retype(self.gold, 5, counted)
+        self.assert_exceeded("snapshots_gold: 2 more", quotas.check, PROJECT, claim)
 
 
 CONNECTOR = {"host": "node-1"}

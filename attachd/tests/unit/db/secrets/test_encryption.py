@@ -2,6 +2,7 @@
 """Encryption, decryption, and changes of the key file."""
 
 import errno
+import itertools
 import os
 import unittest
 from unittest import mock
@@ -117,7 +118,7 @@ class EncryptionTest(unittest.TestCase):
     def test_value_of_volume_is_not_one_of_attachment(self):
         column, row_id = "provider_secrets", CELL[1]
         cells = [(column, row_id, table) for table in encryption.COLUMNS]
-        for own, other in (cells, cells[::-1]):
+        for own, other in itertools.permutations(cells, 2):
             encrypted = encryption.encrypt(SECRET, *own)
             self.assertEqual(SECRET, encryption.decrypt(encrypted, *own))
             kind = other[2].removesuffix("s")
