@@ -25,7 +25,8 @@ LOG = log.getLogger(__name__)
 _MESSAGES = models.messages
 
 VOLUME: Final = "VOLUME"
-"""The only resource type of messages."""
+VOLUME_SNAPSHOT: Final = "VOLUME_SNAPSHOT"
+"""The resource types of messages."""
 ERROR: Final = "ERROR"
 
 SCHEDULE: Final = "001"
@@ -33,10 +34,13 @@ CONNECT: Final = "004"
 UNMANAGE: Final = "006"
 EXTEND: Final = "007"
 CREATE: Final = "008"
+SNAPSHOT: Final = "009"
+DELETE_SNAPSHOT: Final = "010"
 DELETE: Final = "101"
 DISCONNECT: Final = "102"
 RESERVE: Final = "103"
 MANAGE: Final = "104"
+REVERT: Final = "105"
 
 ACTIONS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -49,6 +53,9 @@ ACTIONS: Final[Mapping[str, str]] = MappingProxyType(
         RESERVE: "reserve volume",
         UNMANAGE: "unmanage volume",
         MANAGE: "manage existing storage",
+        SNAPSHOT: "create snapshot",
+        DELETE_SNAPSHOT: "delete snapshot",
+        REVERT: "revert volume to snapshot",
     }
 )
 """Descriptions of the actions, by number."""
@@ -59,6 +66,8 @@ NO_BACKEND: Final = "003"
 NOT_EXTENDED: Final = "010"
 NOT_NOTIFIED: Final = "011"
 NOT_CREATED: Final = "012"
+NOT_TAKEN: Final = "013"
+SNAPSHOT_NOT_DELETED: Final = "016"
 NOT_ATTACHED: Final = "021"
 NOT_DETACHED: Final = "022"
 NOT_DELETED: Final = "101"
@@ -66,6 +75,7 @@ FORCED: Final = "102"
 EXPIRED: Final = "103"
 NOT_MANAGED: Final = "104"
 NOT_UNMANAGED: Final = "105"
+NOT_REVERTED: Final = "106"
 
 DETAILS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -95,6 +105,15 @@ DETAILS: Final[Mapping[str, str]] = MappingProxyType(
         NOT_DELETED: "The backend could not delete the volume. Delete it again.",
         NOT_MANAGED: "The backend could not manage the object, and keeps it. Delete the volume.",
         NOT_UNMANAGED: "The backend could not unmanage the volume. Unmanage it again.",
+        NOT_TAKEN: (
+            "The backend could not take the snapshot. Delete it. If the volume is attached, "
+            "detach it before the next attempt."
+        ),
+        SNAPSHOT_NOT_DELETED: "The backend could not delete the snapshot. Delete it again.",
+        NOT_REVERTED: (
+            "The backend could not revert the volume, and its data may be that of neither time. "
+            "Have an administrator reset its status, and revert it again."
+        ),
         FORCED: "User %(user_id)s had attachment %(attachment_id)s deleted by force.",
         EXPIRED: (
             "Reservation %(attachment_id)s has expired: it was not connected in time. Create "
@@ -116,12 +135,13 @@ class ForcedAttachment(TypedDict):
 class NewMessage(NamedTuple):
     """A message to be stored.
 
-    :ivar volume_id: the volume that it is about
+    :ivar volume_id: the volume, or the snapshot, that it is about
     :ivar project_id: the project that may read it
     :ivar action: of ACTIONS
     :ivar detail: of DETAILS
     :ivar request_id: of the request that caused it; None: none did
     :ivar details: values for the placeholders of the description, by name; None: none
+    :ivar resource_type: VOLUME or VOLUME_SNAPSHOT
     """
 
     volume_id: str
@@ -130,6 +150,7 @@ class NewMessage(NamedTuple):
     detail: str
     request_id: str | None
     details: Mapping[str, str | None] | None = None
+    resource_type: str = VOLUME
 
 
 def forced(
@@ -168,12 +189,12 @@ def create(news: NewMessage, kept_for: float) -> None:
     row = {
         "project_id": news.project_id,
         "request_id": news.request_id,
-        "resource_type": VOLUME,
+        "resource_type": news.resource_type,
         "resource_uuid": news.volume_id,
         "action_id": news.action,
         "detail_id": news.detail,
         "details": None if news.details is None else dict(news.details),
-        "event_id": f"VOLUME_{VOLUME}_{news.action}_{news.detail}",
+        "event_id": f"VOLUME_{news.resource_type}_{news.action}_{news.detail}",
         "message_level": ERROR,
         "created_at": moment,
         "expires_at": moment + datetime.timedelta(seconds=kept_for),
@@ -186,7 +207,8 @@ def try_create(news: NewMessage, kept_for: float) -> None:
     try:
         create(news, kept_for)
     except Exception:
-        LOG.exception("Volume %s: storing a message to its user failed", news.volume_id)
+        what = (news.resource_type, news.volume_id)
+        LOG.exception("%s %s: storing a message to its user failed", *what)
 
 
 @retried

@@ -11,7 +11,7 @@ from attachd.db.attachments.legacy import Creator
 from attachd.db.row_types import AttachmentRow
 from attachd.db.secrets import encryption
 from attachd.db.secrets.encryption import Encrypted
-from attachd.manager import attach, detach, legacy_connections, volumes
+from attachd.manager import attach, detach, legacy_connections, snapshots, volumes
 from attachd.manager.audit import runner
 from attachd.manager.backends import Backend
 from attachd.manager.periodic_tasks import recovery
@@ -66,6 +66,18 @@ class _VolumeMethods:
     def unmanage_volume(self, _context: RequestContext, volume: Volume) -> None:
         """See manager_api.unmanage_volume()."""
         volumes.unmanage(self._backend, volume.id)
+
+    def revert_volume(self, _context: RequestContext, volume: Volume) -> None:
+        """See manager_api.revert_volume()."""
+        volumes.revert(self._backend, volume.id)
+
+    def create_snapshot(self, _context: RequestContext, snapshot_id: str) -> None:
+        """See manager_api.create_snapshot()."""
+        snapshots.create(self._backend, snapshot_id)
+
+    def delete_snapshot(self, _context: RequestContext, snapshot_id: str) -> None:
+        """See manager_api.delete_snapshot()."""
+        snapshots.delete(self._backend, snapshot_id)
 
     @expected_errors
     def list_manageable(self, _context: RequestContext) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from attachd import context, exception, notifications
 from attachd.conf import CONF
 from attachd.db import messages
 from attachd.db.attachments.attachment_rows import Transitioned
-from attachd.db.row_types import AttachmentRow, DriverVolumeRow, VolumeRow
+from attachd.db.row_types import AttachmentRow, DriverVolumeRow, SnapshotRow, VolumeRow
 from attachd.manager.backends import Backend
 from attachd.rpc import agent_api
 from attachd.states import VISIBLE_KINDS, WITH_ACCESS, AttachmentState, Event
@@ -33,12 +33,20 @@ _ACTIONS: Final[Mapping[Event, tuple[str, str]]] = MappingProxyType(
         Event.EXTEND_LOST: (messages.EXTEND, messages.NOT_EXTENDED),
         Event.MANAGE_FAILED: (messages.MANAGE, messages.NOT_MANAGED),
         Event.UNMANAGE_FAILED: (messages.UNMANAGE, messages.NOT_UNMANAGED),
+        Event.REVERT_FAILED: (messages.REVERT, messages.NOT_REVERTED),
         Event.CONNECT_FAILED: (messages.CONNECT, messages.NOT_ATTACHED),
         Event.CONNECT_LOST: (messages.CONNECT, messages.NOT_ATTACHED),
         Event.DISCONNECT_FAILED: (messages.DISCONNECT, messages.NOT_DETACHED),
     }
 )
 """The action and the detail of the message about each failure."""
+
+_SNAPSHOT_ACTIONS: Final[Mapping[Event, tuple[str, str]]] = MappingProxyType(
+    {
+        Event.CREATE_FAILED: (messages.SNAPSHOT, messages.NOT_TAKEN),
+        Event.DELETE_FAILED: (messages.DELETE_SNAPSHOT, messages.SNAPSHOT_NOT_DELETED),
+    }
+)
 
 
 def volume_event(
@@ -56,6 +64,30 @@ def volume_event(
     is_new = event.startswith(("create.", "manage_existing."))
     host = row["host"] if is_new else backend.host
     notifications.volume(event, row["id"], {**row, **changed}, attachments, host=host)
+
+
+def snapshot_event(
+    backend: Backend, event: str, row: SnapshotRow, volume: DriverVolumeRow, **changed: Any
+) -> None:
+    """Send a notification about a snapshot.
+
+    :param volume: the row of its volume
+    :param changed: fields of the payload that differ
+    """
+    zone = volume["availability_zone"]
+    notifications.snapshot(event, row, zone, host=backend.host, **changed)
+
+
+def snapshot_message(row: SnapshotRow, event: Event, cause: Exception) -> None:
+    """Store a message to the user of a snapshot about a failed operation."""
+    action, detail = _SNAPSHOT_ACTIONS[event]
+    if isinstance(cause, exception.Unavailable | exception.BackendUnreachable):
+        detail = messages.BACKEND_DOWN
+    news = messages.NewMessage(
+        *(row["id"], row["project_id"], action, detail, _request_id()),
+        resource_type=messages.VOLUME_SNAPSHOT,
+    )
+    messages.try_create(news, CONF.manager.message_ttl)
 
 
 def attachment_event(backend: Backend, event: str, transitioned: Transitioned) -> None:

@@ -21,21 +21,22 @@ from attachd.db import models
 from attachd.db.attachments import attachment_store
 from attachd.db.audit import list_attachments_of_volume
 from attachd.db.row_types import AttachmentRow, DriverVolumeRow, VolumeRow
-from attachd.db.volumes import volume_store, volume_updates
+from attachd.db.volumes import snapshot_store, volume_store, volume_updates
 from attachd.drivers import base
 from attachd.drivers.abilities import ManageExisting, PersistentReservations
-from attachd.manager import backends, compute_events, flow_runner, notify
+from attachd.manager import backends, compute_events, flow_runner, notify, snapshots
 from attachd.manager.backends import Backend
+from attachd.manager.flows import snapshot as snapshot_flows
 from attachd.manager.flows import volume as volume_flows
 from attachd.manager.ownership.volume_lease import VolumeLease
 from attachd.rpc import manager_api
-from attachd.states import Event, VolumeState
+from attachd.states import Event, SnapshotState, VolumeState
 
 LOG = log.getLogger(__name__)
 
 FAILURES: Final = (
     *(flow_runner.FlowFailed, exception.Unavailable, exception.VolumeNotFound),
-    exception.AbilityMissing,
+    *(exception.SnapshotNotFound, exception.AbilityMissing, exception.BackendError),
 )
 """The errors that end an operation on a volume and are stored in its row."""
 
@@ -101,11 +102,16 @@ class _Progress:
 def _create_flow(backend: Backend, row: DriverVolumeRow) -> Flow:
     """Return the flow that creates a volume, as a copy if it has a source or an image.
 
-    :raises VolumeNotFound: the source does not exist any more
+    :raises NotFound: the source, or the snapshot, does not exist any more
     """
     ref = backends.volume_ref(row)
     if row["image_id"]:
         return volume_flows.build_import(backend.driver, ref, row["image_id"])
+    if row["snapshot_id"]:
+        snapshot = snapshot_store.get(row["snapshot_id"], None)
+        snapshotted = volume_store.get_for_driver(snapshot["volume_id"])
+        source_ref = backends.snapshot_ref(snapshot, snapshotted)
+        return snapshot_flows.build_volume(backend.driver, ref, source_ref)
     if not row["source_volid"]:
         return volume_flows.build_create(backend.driver, ref)
     source = volume_store.get_for_driver(row["source_volid"])
@@ -128,6 +134,7 @@ def _delete(backend: Backend, volume_id: str, volume_lease: VolumeLease) -> bool
     flow = volume_flows.build_delete(backend.driver, backends.volume_ref(row))
     try:
         backend.check_ready()
+        snapshots.delete_all(backend, row)
         flow_runner.run(flow, {})
     except FAILURES as failure:
         record_failure(volume_lease, Event.DELETE_FAILED, failure)
@@ -270,6 +277,35 @@ def unmanage(backend: Backend, volume_id: str) -> None:
             return
         notify.volume_event(backend, "unmanage.end", row, status="deleted")
         backend.delete_lock_files(volume_id)
+
+
+def revert(backend: Backend, volume_id: str) -> None:
+    """Give the volume the data of the snapshot that is being restored; or it is in ``error``.
+
+    While the backend is away, it is left to recovery.
+    """
+    with ignore_missing(volume_id), backend.lock(volume_id) as volume_lease:
+        row = get_in_state(volume_id, VolumeState.REVERTING)
+        if row is None:
+            return
+        notify.volume_event(backend, "revert.start", row)
+        try:
+            backend.check_ready()
+            flow_runner.run(_revert_flow(backend, row), {})
+        except FAILURES as failure:
+            if not _is_left_to_recovery(volume_id, failure):
+                record_failure(volume_lease, Event.REVERT_FAILED, failure)
+            return
+        if after := record_result(volume_lease, Event.REVERTED, NO_ERROR):
+            notify.volume_event(backend, "revert.end", row, **after)
+
+
+def _revert_flow(backend: Backend, row: DriverVolumeRow) -> Flow:
+    for snapshot in snapshot_store.list_of_volume(row["id"]):
+        if snapshot["state"] == SnapshotState.RESTORING:
+            ref = backends.snapshot_ref(snapshot, row)
+            return snapshot_flows.build_revert(backend.driver, ref)
+    raise exception.BackendError("It has no snapshot that is being restored.", final=True)
 
 
 def list_manageable(backend: Backend) -> list[dict[str, Any]]:

@@ -42,6 +42,7 @@ class Volume(AttachdObject):
         "availability_zone": fields.StringField(nullable=True),
         "host": fields.StringField(nullable=True),
         "source_volid": fields.StringField(nullable=True),
+        "snapshot_id": fields.StringField(nullable=True),
         "image_id": fields.StringField(nullable=True),
         "metadata": JsonField(),
         "admin_metadata": JsonField(),
@@ -83,8 +84,8 @@ class Volume(AttachdObject):
 
     @property
     def is_copy(self) -> bool:
-        """Whether it gets its data from another volume, or from an image."""
-        sources = ("source_volid", "image_id")
+        """Whether it gets its data from another volume, a snapshot or an image."""
+        sources = ("source_volid", "snapshot_id", "image_id")
         return any(self.obj_attr_is_set(name) and getattr(self, name) for name in sources)
 
     @property

@@ -6,7 +6,8 @@ Version history of the contract:
 * 1.0: attach, attach_exclusive, check_attach, detach, force_detach, finish_move,
   process_pending, initialize_connection, terminate_connections, compare_exports,
   compare_volume, get_persistent_reservation, create_volume, delete_volume, extend_volume,
-  manage_volume, unmanage_volume, list_manageable, get_manageable, set_log_levels, get_log_levels
+  manage_volume, unmanage_volume, revert_volume, create_snapshot, delete_snapshot,
+  list_manageable, get_manageable, set_log_levels, get_log_levels
 
 A manager of an older release is called in its own version (versions.py).  An argument that
 it does not have is left out if it is empty; otherwise the request is refused until the manager is
@@ -383,6 +384,29 @@ def unmanage_volume(context: RequestContext, volume: Volume) -> None:
     """Request that the row disappears and the data stays, or it is ``error_unmanaging``."""
     with map_rpc_errors(volume.backend, f"volume {volume.id}"):
         _manager(volume.backend).cast(context, "unmanage_volume", volume=volume)
+
+
+def revert_volume(context: RequestContext, volume: Volume) -> None:
+    """Request that a volume gets the data of the snapshot that is ``restoring``."""
+    with map_rpc_errors(volume.backend, f"volume {volume.id}"):
+        _manager(volume.backend).cast(context, "revert_volume", volume=volume)
+
+
+def create_snapshot(context: RequestContext, host: str, snapshot_id: str) -> None:
+    """Request the snapshot at ``host@backend``; it becomes ``available`` or ``error``."""
+    _cast_for_snapshot(context, host, "create_snapshot", snapshot_id)
+
+
+def delete_snapshot(context: RequestContext, host: str, snapshot_id: str) -> None:
+    """Request deletion of a snapshot; its row disappears or becomes ``error_deleting``."""
+    _cast_for_snapshot(context, host, "delete_snapshot", snapshot_id)
+
+
+def _cast_for_snapshot(context: RequestContext, host: str, method: str, snapshot_id: str) -> None:
+    with map_rpc_errors(host, f"snapshot {snapshot_id}"):
+        about = copy.copy(context)
+        about.resource_uuid = snapshot_id  # It does not wait for calls of its volume.
+        _manager(host).cast(about, method, snapshot_id=snapshot_id)
 
 
 class Manageable(TypedDict):

@@ -55,7 +55,7 @@ class Outcome:
         left = (self.unreadable, self.unreadable_volumes, self.unreadable_snapshots)
         return not (self.changed or any(left))
 
-    def of(self, table: str) -> dict[str, str]:
+    def find_unreadable(self, table: str) -> dict[str, str]:
         """Return the unreadable rows of a table."""
         return {
             encryption.VOLUMES: self.unreadable_volumes,
@@ -121,7 +121,7 @@ def _reencrypt(row: _StaleRow, outcome: Outcome) -> None:
             for name, text in row.values.items()
         }
     except exception.SecretUnreadable as error:
-        outcome.of(row.table)[row.id] = str(error)
+        outcome.find_unreadable(row.table)[row.id] = str(error)
         return
     if _swap(row, new):
         outcome.encrypted += len(new)

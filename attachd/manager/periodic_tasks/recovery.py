@@ -21,16 +21,17 @@ from attachd.db.row_types import (
     AttachmentRow,
     AttachmentWithVolumeRow,
     RecoverableAttachmentRow,
+    RecoverableSnapshotRow,
     RecoverableVolumeRow,
     VolumeRow,
 )
-from attachd.db.volumes import volume_store
-from attachd.manager import attach, detach, moves, notify, telemetry, volumes
+from attachd.db.volumes import snapshot_store, volume_store
+from attachd.manager import attach, detach, moves, notify, snapshots, telemetry, volumes
 from attachd.manager.backends import Backend
 from attachd.manager.periodic_tasks import purge
 from attachd.manager.periodic_tasks.periodic_task import PeriodicTask, run_safely
 from attachd.periodics import Backoff
-from attachd.states import AttachmentState, VolumeState
+from attachd.states import AttachmentState, SnapshotState, VolumeState
 
 LOG = log.getLogger(__name__)
 
@@ -73,15 +74,18 @@ class RecoveryLoop(PeriodicTask):
         purge.expire_attachments(self._backend)
 
 
+RecoverableRow = RecoverableAttachmentRow | RecoverableSnapshotRow | RecoverableVolumeRow
+
+
 class PendingWork(NamedTuple):
     """The operation that one row still needs.
 
-    :ivar volume_id: of the lease that the operation takes
+    :ivar volume_id: of the lease that the operation takes; the snapshot's if it is one of that
     :ivar row: as it was read
     """
 
     volume_id: str
-    row: RecoverableAttachmentRow | RecoverableVolumeRow
+    row: RecoverableRow
     run: Callable[[], object]
 
     @property
@@ -93,6 +97,8 @@ class PendingWork(NamedTuple):
     def subject(self) -> str:
         """The volume or attachment in messages."""
         kind = "Volume" if self.row_id == self.volume_id else "Attachment"
+        if "provider" in self.row and "volume_id" in self.row:
+            kind = "Snapshot"
         return f"{kind} {self.row_id}"
 
 
@@ -132,7 +138,7 @@ def recover_stale(backend: Backend, backoff: Backoff) -> int:
     return remaining
 
 
-def _last_change(row: RecoverableAttachmentRow | RecoverableVolumeRow) -> datetime.datetime:
+def _last_change(row: RecoverableRow) -> datetime.datetime:
     return row["updated_at"] or row["created_at"]
 
 
@@ -155,6 +161,9 @@ def release_orphaned_leases(backend: Backend) -> None:
     """Release leases whose operation has ended, while they could not be released."""
     for volume_id in backend.orphaned_leases():
         run_safely(f"Volume {volume_id}", functools.partial(_release_orphaned, backend, volume_id))
+    for snapshot_id in backend.orphaned_snapshot_leases():
+        release = functools.partial(_release_orphaned_snapshot, backend, snapshot_id)
+        run_safely(f"Snapshot {snapshot_id}", release)
 
 
 def _release_orphaned(backend: Backend, volume_id: str) -> None:
@@ -162,12 +171,19 @@ def _release_orphaned(backend: Backend, volume_id: str) -> None:
         LOG.info("Volume %s: releasing an orphaned lease", volume_id)
 
 
+def _release_orphaned_snapshot(backend: Backend, snapshot_id: str) -> None:
+    with backend.lock_snapshot(snapshot_id):
+        LOG.info("Snapshot %s: releasing an orphaned lease", snapshot_id)
+
+
 def _pending(backend: Backend, backoff: Backoff) -> list[PendingWork]:
     member_id = backend.membership.id
+    snapshot_rows = snapshot_store.list_recoverable(backend.host, member_id)
     volume_rows = volume_store.list_recoverable(backend.host, member_id)
     attachment_rows = attachment_store.list_recoverable(backend.host, member_id)
     destinations = attachment_moves.list_unfinished(backend.host, member_id)
     pending = [
+        *(PendingWork(row["id"], row, _snapshot_work(backend, row)) for row in snapshot_rows),
         *(PendingWork(row["id"], row, _volume_work(backend, row)) for row in volume_rows),
         *(
             PendingWork(row["volume_id"], row, _attachment_work(backend, row))
@@ -180,16 +196,23 @@ def _pending(backend: Backend, backoff: Backoff) -> list[PendingWork]:
 
 
 def _volume_work(backend: Backend, row: VolumeRow) -> Callable[[], object]:
-    create = volumes.copy if row["source_volid"] or row["image_id"] else volumes.create
+    is_copy = row["source_volid"] or row["image_id"] or row["snapshot_id"]
+    create = volumes.copy if is_copy else volumes.create
     work: dict[str, Callable[[], object]] = {
         VolumeState.CREATING: lambda: create(backend, row["id"]),
         VolumeState.DELETING: lambda: volumes.delete(backend, row["id"]),
         VolumeState.EXTENDING: lambda: volumes.extend(backend, row["id"]),
         VolumeState.MANAGING: lambda: volumes.manage(backend, row["id"]),
         VolumeState.UNMANAGING: lambda: volumes.unmanage(backend, row["id"]),
+        VolumeState.REVERTING: lambda: volumes.revert(backend, row["id"]),
         VolumeState.ERROR_EXTENDING: lambda: volumes.resolve_extend(backend, row["id"]),
     }
     return work[row["state"]]
+
+
+def _snapshot_work(backend: Backend, row: RecoverableSnapshotRow) -> Callable[[], object]:
+    work = snapshots.create if row["state"] == SnapshotState.CREATING else snapshots.delete
+    return functools.partial(work, backend, row["id"])
 
 
 def _attachment_work(backend: Backend, row: AttachmentRow) -> Callable[[], object]:

@@ -49,6 +49,9 @@ CAME: Mapping[str, Mapping[str, Taken]] = {
         "extend_volume": Taken("volume"),
         "manage_volume": Taken("volume"),
         "unmanage_volume": Taken("volume"),
+        "revert_volume": Taken("volume"),
+        "create_snapshot": Taken("snapshot_id"),
+        "delete_snapshot": Taken("snapshot_id"),
         "list_manageable": Taken(""),
         "get_manageable": Taken("reference"),
         "set_log_levels": Taken("hosts prefix level"),
@@ -133,10 +136,12 @@ def requests():
             yield functools.partial(close, ("a",), ids)
     works = (
         *(manager_api.create_volume, manager_api.delete_volume, manager_api.extend_volume),
-        *(manager_api.manage_volume, manager_api.unmanage_volume),
+        *(manager_api.manage_volume, manager_api.unmanage_volume, manager_api.revert_volume),
     )
     for work, source in itertools.product(works, (None, "s")):
         yield functools.partial(work, WHO, _volume(source_volid=source))
+    yield functools.partial(manager_api.create_snapshot, WHO, "here@fake", "s")
+    yield functools.partial(manager_api.delete_snapshot, WHO, "here@fake", "s")
     yield functools.partial(manager_api.list_manageable, WHO, "here@fake")
     yield functools.partial(manager_api.get_manageable, WHO, "here@fake", {"source-name": "disk"})
     yield functools.partial(manager_api.compare_exports, WHO, _volume())

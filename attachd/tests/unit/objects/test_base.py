@@ -41,7 +41,7 @@ ROW = {
 }
 FINGERPRINTS = {
     "Attachment": "1.0-b7466c2e9291289186b209e4d1ceb1e8",
-    "Volume": "1.0-d1f1f588eaa6972d5b3cdb865a66c13b",
+    "Volume": "1.0-21e211dddafa3a672e8e463fb9c65622",
 }
 
 

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Flows that take and delete a snapshot, make a volume of it, and revert a volume to it."""
+
+from typing import Any
+
+from oslo_log import log
+from taskflow import task
+from taskflow.patterns import linear_flow
+
+from attachd import exception
+from attachd.drivers.abilities import Answer, Snapshots
+from attachd.drivers.base import Driver, SnapshotRef, VolumeRef
+from attachd.manager.flows.volume import Create
+
+LOG = log.getLogger(__name__)
+
+
+def build_take(driver: Driver, snapshot: SnapshotRef) -> linear_flow.Flow:
+    """Return the flow; it provides ``answer``, the driver's data about the snapshot."""
+    return linear_flow.Flow("take snapshot").add(Take(driver, snapshot))
+
+
+def build_delete(driver: Driver, snapshot: SnapshotRef) -> linear_flow.Flow:
+    """Return the flow; it provides nothing."""
+    return linear_flow.Flow("delete snapshot").add(Delete(driver, snapshot))
+
+
+def build_volume(driver: Driver, volume: VolumeRef, snapshot: SnapshotRef) -> linear_flow.Flow:
+    """Return the flow for a volume with the data of a snapshot; as build_create()."""
+    return linear_flow.Flow("create from snapshot").add(CreateVolume(driver, volume, snapshot))
+
+
+def build_revert(driver: Driver, snapshot: SnapshotRef) -> linear_flow.Flow:
+    """Return the flow; it provides nothing."""
+    return linear_flow.Flow("revert").add(Revert(driver, snapshot))
+
+
+def _able(driver: Driver) -> Snapshots:
+    """Return the driver.
+
+    :raises BackendError: final, it cannot take snapshots
+    """
+    if not isinstance(driver, Snapshots):
+        raise exception.BackendError(f"Backend {driver.name} has no snapshots.", final=True)
+    return driver
+
+
+class _SnapshotTask(task.Task):
+    """A task that calls a driver for one snapshot."""
+
+    def __init__(self, driver: Driver, snapshot: SnapshotRef) -> None:
+        super().__init__()
+        self._driver = driver
+        self._snapshot = snapshot
+
+
+class Take(_SnapshotTask):
+    """The backend takes the snapshot."""
+
+    default_provides = "answer"
+
+    def execute(self) -> Answer:
+        """Take it; see drivers.abilities.Snapshots.create_snapshot()."""
+        return _able(self._driver).create_snapshot(self._snapshot)
+
+    def revert(self, **_flow: Any) -> bool:
+        """Remove what was taken."""
+        try:
+            _able(self._driver).delete_snapshot(self._snapshot)
+        except Exception:
+            LOG.exception("Snapshot %s: a part of it may be left", self._snapshot.id)
+            return False
+        return True
+
+
+class Delete(_SnapshotTask):
+    """The backend removes the snapshot."""
+
+    def execute(self) -> None:
+        """Delete; see drivers.abilities.Snapshots.delete_snapshot()."""
+        _able(self._driver).delete_snapshot(self._snapshot)
+
+    def revert(self, **_flow: Any) -> bool:
+        """Undo nothing: the rest is deleted by a retry."""
+        return False
+
+
+class CreateVolume(Create):
+    """The backend creates a volume with the data of the snapshot."""
+
+    def __init__(self, driver: Driver, volume: VolumeRef, snapshot: SnapshotRef) -> None:
+        super().__init__(driver, volume)
+        self._snapshot = snapshot
+
+    def execute(self) -> Answer:
+        """Create; see drivers.abilities.Snapshots.create_from_snapshot()."""
+        return _able(self._driver).create_from_snapshot(self._volume, self._snapshot)
+
+
+class Revert(_SnapshotTask):
+    """The backend gives the volume the data of the snapshot."""
+
+    def execute(self) -> None:
+        """Revert; see drivers.abilities.Snapshots.revert()."""
+        _able(self._driver).revert(self._snapshot)
+
+    def revert(self, **_flow: Any) -> bool:
+        """Undo nothing: the former data may be gone."""
+        return False
