@@ -8,7 +8,7 @@ attachments can only be removed by force, until its host is registered again.
 from collections.abc import Collection, Iterable, Mapping
 import datetime
 import hashlib
-from typing import Any, Final, NamedTuple, TypedDict
+from typing import Any, Final, NamedTuple, NotRequired, TypedDict
 
 from oslo_db import exception as db_exception
 import sqlalchemy as sa
@@ -98,6 +98,30 @@ def list_all() -> list[AgentRow]:
     """Return all hosts, by name; rows as of :func:`get`."""
     rows = session.fetch_all(sa.select(_AGENTS).order_by(_AGENTS.c.host), AgentRow)
     return [to_row(row) for row in rows]
+
+
+class DeviceReportRow(TypedDict):
+    """What the agent of a host has reported last of the devices that it makes.
+
+    :ivar alive: as of :func:`get`
+    """
+
+    host: str
+    devices: list[dict[str, Any]] | None
+    error: str | None
+    seen_at: datetime.datetime | None
+    alive: NotRequired[bool]
+
+
+@retried
+def list_reports(hosts: Collection[str]) -> dict[str, DeviceReportRow]:
+    """Return the last reports of some hosts, by host; one that is not registered is missing."""
+    columns = (_AGENTS.c[name] for name in ("host", "devices", "error", "seen_at"))
+    statement = sa.select(*columns).where(_AGENTS.c.host.in_(hosts))
+    rows = session.fetch_all(statement, DeviceReportRow)
+    for row in rows:
+        row["alive"] = _is_alive(row["seen_at"])
+    return {row["host"]: row for row in rows}
 
 
 class Filters(TypedDict, total=False):

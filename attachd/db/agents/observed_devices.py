@@ -63,16 +63,27 @@ def find_agent(identity: HostIdentity) -> AgentRow | None:
 
     :returns: as agent_store.get(); None: the host has no such agent, or several may be meant
     """
+    return read_index([identity]).find(identity)
+
+
+@retried
+def read_index(identities: Collection[HostIdentity]) -> AgentIndex:
+    """Return an index of the agents of some hosts that report what others have made.
+
+    By one statement.
+    """
+    identifiers = frozenset[str]().union(*(identity.identifiers for identity in identities))
+    keys = {identity.key for identity in identities}
     hosts = sa.union(
-        sa.select(_AGENTS.c.host).where(_AGENTS.c.host == identity.name),
-        sa.select(_IDENTITIES.c.host).where(_IDENTITIES.c.host_key == identity.key),
-        sa.select(_IDENTITIES.c.host).where(
-            _IDENTITIES.c.identifier.in_(sorted(identity.identifiers))
+        sa.select(_AGENTS.c.host).where(
+            _AGENTS.c.host.in_(sorted({identity.name for identity in identities}))
         ),
+        sa.select(_IDENTITIES.c.host).where(_IDENTITIES.c.host_key.in_(sorted(keys))),
+        sa.select(_IDENTITIES.c.host).where(_IDENTITIES.c.identifier.in_(sorted(identifiers))),
     ).subquery()
     statement = sa.select(_AGENTS).join(hosts, hosts.c.host == _AGENTS.c.host)
     rows = session.fetch_all(statement.where(_AGENTS.c.observed.is_not(None)), AgentRow)
-    return AgentIndex(map(agent_store.to_row, rows)).find(identity)
+    return AgentIndex(map(agent_store.to_row, rows))
 
 
 @retried

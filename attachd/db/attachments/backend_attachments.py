@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attachments as drivers get them, of a page of volumes; for tasks that go through a backend.
 
-The pages are those of volume_queries.page_ids().
+The pages are those of volume_queries.page_ids(), or of hosts with agents.
 """
 
 from collections.abc import Sequence
@@ -66,35 +66,54 @@ class DriverAttachmentRow(TypedDict):
     back_end_qos: dict[str, str | None] | None
 
 
-@retried
-def list_attached(
-    volume_ids: Sequence[str], *, observable_only: bool = False
-) -> list[DriverAttachmentRow]:
-    """Return the attached attachments of some volumes.
+_ATTACHED: Final = (
+    _ATTACHMENTS.c.state == AttachmentState.ATTACHED.value,
+    _ATTACHMENTS.c.kind.in_(sorted(VISIBLE_KINDS)),
+)
 
-    :param observable_only: only those that agents make, and those that were observed before
+
+@retried
+def list_agents(backend: str) -> list[str]:
+    """Return the hosts whose agents have attachments of ``host@backend``, by name."""
+    statement = (
+        sa.select(_ATTACHMENTS.c.agent)
+        .distinct()
+        .join(_VOLUMES, _VOLUMES.c.id == _ATTACHMENTS.c.volume_id)
+        .where(models.on_backend(backend), _ATTACHMENTS.c.agent.is_not(None), *_ATTACHED)
+        .order_by(_ATTACHMENTS.c.agent)
+    )
+    with session.reader() as connection:
+        return [*connection.execute(statement).scalars()]
+
+
+@retried
+def list_of_agents(backend: str, hosts: Sequence[str]) -> list[DriverAttachmentRow]:
+    """Return the attached attachments of ``host@backend`` that the agents of some hosts make."""
+    return _list(_ATTACHMENTS.c.agent.in_(hosts), models.on_backend(backend), *_ATTACHED)
+
+
+@retried
+def list_without_agent(
+    volume_ids: Sequence[str], *, observed_only: bool = False
+) -> list[DriverAttachmentRow]:
+    """Return the attached attachments of some volumes whose devices no agent makes.
+
+    :param observed_only: only those that were observed before
     """
-    conditions = [
-        _ATTACHMENTS.c.state == AttachmentState.ATTACHED.value,
-        _ATTACHMENTS.c.kind.in_(sorted(VISIBLE_KINDS)),
-    ]
-    if observable_only:
-        is_of_agent = _ATTACHMENTS.c.agent.is_not(None)
-        conditions.append(is_of_agent | _ATTACHMENTS.c.condition_state.is_not(None))
-    return _list(volume_ids, *conditions)
+    conditions = [_ATTACHMENTS.c.agent.is_(None), *_ATTACHED]
+    if observed_only:
+        conditions.append(_ATTACHMENTS.c.condition_state.is_not(None))
+    return _list(_ATTACHMENTS.c.volume_id.in_(volume_ids), *conditions)
 
 
 @retried
 def list_live(volume_ids: Sequence[str]) -> list[DriverAttachmentRow]:
     """Return the attachments of some volumes that a host has access to, or is being given."""
-    return _list(volume_ids, _ATTACHMENTS.c.state.in_(LIVE))
+    return _list(_ATTACHMENTS.c.volume_id.in_(volume_ids), _ATTACHMENTS.c.state.in_(LIVE))
 
 
-def _list(
-    volume_ids: Sequence[str], *conditions: sa.ColumnElement[bool]
-) -> list[DriverAttachmentRow]:
-    of_volumes = _ATTACHMENTS.c.volume_id.in_(volume_ids)
-    statement = _WITH_DRIVER_COLUMNS.where(of_volumes, *conditions).order_by(
+def _list(*conditions: sa.ColumnElement[bool]) -> list[DriverAttachmentRow]:
+    statement = _WITH_DRIVER_COLUMNS.where(*conditions).order_by(
         _ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id
     )
     return session.fetch_all(statement, DriverAttachmentRow)

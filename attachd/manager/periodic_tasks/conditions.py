@@ -4,7 +4,7 @@
 Only what has changed is stored.  Agents and hosts do not wait for it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import datetime
 import logging
 from typing import Any, Final, NamedTuple, cast
@@ -15,6 +15,7 @@ from attachd import host_identity, notifications
 from attachd.conf import CONF
 from attachd.db import models
 from attachd.db.agents import agent_store, observed_devices
+from attachd.db.agents.agent_store import DeviceReportRow
 from attachd.db.agents.observed_devices import AgentIndex
 from attachd.db.attachments import attachment_conditions, backend_attachments
 from attachd.db.attachments.attachment_conditions import Condition, Growth
@@ -22,6 +23,7 @@ from attachd.db.attachments.backend_attachments import DriverAttachmentRow
 from attachd.db.row_types import AgentRow
 from attachd.db.volumes import volume_queries
 from attachd.drivers import abilities
+from attachd.host_identity import HostIdentity
 from attachd.manager import backends, fencing
 from attachd.manager.backends import Backend
 from attachd.manager.periodic_tasks.periodic_task import PeriodicTask
@@ -35,6 +37,7 @@ _IN_TRANSIT: Final = datetime.timedelta(seconds=agent_manager_api.TIMEOUT)
 """For how long a report may be under way: it may be older than an attach that it does not show."""
 
 _PAUSE: Final = 60.0
+_HOSTS_OF_PAGE: Final = 500
 
 
 class ConditionTask(PeriodicTask):
@@ -140,61 +143,82 @@ def _judge_without_report(seen: Evidence) -> tuple[ConditionState, str | None]:
     return ConditionState.UNKNOWN, message
 
 
-class Observation(NamedTuple):
-    """What agents and a backend show at one moment.
-
-    :ivar started_at: before it
-    :ivar reports: the last ones of all agents, by host
-    :ivar devices: those in the reports, by host and attachment
-    :ivar others: the agents that report devices that they have not made
-    :ivar sessions: the names of the hosts with sessions, by volume; None: the backend lists none
-    """
-
-    started_at: datetime.datetime
-    reports: Mapping[str, AgentRow]
-    devices: Mapping[tuple[str, str], DeviceReport]
-    others: AgentIndex | None
-    sessions: Mapping[str, frozenset[str]] | None
-
-    @classmethod
-    def make(cls, backend: Backend) -> "Observation":
-        """Read reports and sessions."""
-        started_at, agents = models.now(), agent_store.list_all()
-        devices = {
-            (row["host"], device["attachment_id"]): cast("DeviceReport", device)
-            for row in agents
-            for device in row["devices"] or ()
-        }
-        observing = [row for row in agents if row["observed"] is not None]
-        others = AgentIndex(observing) if observing else None
-        reports = {row["host"]: row for row in agents}
-        return cls(started_at, reports, devices, others, _list_sessions(backend))
+Sessions = Mapping[str, frozenset[str]] | None
+"""The names of the hosts with sessions, by volume; None: the backend lists none."""
 
 
 def observe(backend: Backend) -> None:
     """Store how the attachments of a backend are now, and notify of those that have changed.
 
+    Reports are read of a page of hosts at a time: those of all hosts may be large.
+
     :raises Unavailable: the database does not answer
     """
-    observation = Observation.make(backend)
-    observable_only = observation.others is None and observation.sessions is None
+    started_at, sessions = models.now(), _list_sessions(backend)
+    hosts = backend_attachments.list_agents(backend.host)
+    for first in range(0, len(hosts), _HOSTS_OF_PAGE):
+        page = hosts[first : first + _HOSTS_OF_PAGE]
+        _observe_agents(backend, page, sessions, started_at)
+    has_others = observed_devices.has_agents()
+    observed_only = sessions is None and not has_others
     for volume_ids in volume_queries.page_ids(backend.host):
-        rows = backend_attachments.list_attached(volume_ids, observable_only=observable_only)
-        for row in rows:
-            attached_at = row["attached_at"]
-            # The observation may be older than a later one, and is made again soon.
-            if attached_at is None or attached_at <= observation.started_at:
-                _observe_one(backend, row, observation)
+        rows = backend_attachments.list_without_agent(volume_ids, observed_only=observed_only)
+        rows = [row for row in rows if _is_older(row, started_at)]
+        for first in range(0, len(rows), _HOSTS_OF_PAGE):
+            of_page = rows[first : first + _HOSTS_OF_PAGE]
+            _observe_others(backend, of_page, sessions, has_agents=has_others)
 
 
-def _observe_one(backend: Backend, row: DriverAttachmentRow, observation: Observation) -> None:
-    host, session = row["agent"], _has_session(backend, row, observation.sessions)
-    if host is None:
-        seen = _see_other(backend, row, observation.others, session=session)
-    else:
-        device = observation.devices.get((host, row["id"]))
-        reason = _explain_no_report(row, observation.reports.get(host), device)
-        seen = Evidence(host, reason, device, session)
+def _is_older(row: DriverAttachmentRow, moment: datetime.datetime) -> bool:
+    """Return whether an attachment was attached before a moment.
+
+    What is seen may be older than a later one, which is observed again soon.
+    """
+    return row["attached_at"] is None or row["attached_at"] <= moment
+
+
+def _identity(row: DriverAttachmentRow) -> HostIdentity:
+    fields: Any = row
+    return host_identity.of_row(fields)
+
+
+def _observe_agents(
+    backend: Backend, hosts: Sequence[str], sessions: Sessions, started_at: datetime.datetime
+) -> None:
+    """Observe the attachments of a backend that the agents of some hosts make.
+
+    :param started_at: before the sessions were listed
+    """
+    reports = agent_store.list_reports(hosts)
+    devices = {
+        (host, device["attachment_id"]): cast("DeviceReport", device)
+        for host, report in reports.items()
+        for device in report["devices"] or ()
+    }
+    for row in backend_attachments.list_of_agents(backend.host, hosts):
+        host = str(row["agent"])
+        if _is_older(row, started_at):
+            device = devices.get((host, row["id"]))
+            reason = _explain_no_report(row, reports.get(host), device)
+            session = _has_session(backend, row, sessions)
+            _store_seen(backend, row, Evidence(host, reason, device, session))
+
+
+def _observe_others(
+    backend: Backend, rows: Sequence[DriverAttachmentRow], sessions: Sessions, *, has_agents: bool
+) -> None:
+    """Observe attachments whose devices no agent makes.
+
+    :param has_agents: whether any agent reports what others have made
+    """
+    identities = [*map(_identity, rows)]
+    agents = observed_devices.read_index(identities) if has_agents and rows else None
+    for row in rows:
+        session = _has_session(backend, row, sessions)
+        _store_seen(backend, row, _see_other(backend, row, agents, session=session))
+
+
+def _store_seen(backend: Backend, row: DriverAttachmentRow, seen: Evidence) -> None:
     if row["observed"] is not None or not _is_nothing_known(seen):
         _store(backend, row, derive(seen))
 
@@ -210,8 +234,7 @@ def _see_other(
 
     The backend is asked rather than the host: a session that it lists is there.
     """
-    fields: Any = row
-    report = agents.find(host_identity.of_row(fields)) if agents else None
+    report = agents.find(_identity(row)) if agents else None
     if report is None or not report["alive"]:
         return Evidence(session=session)
     device: Any = observed_devices.find_device(report, row["volume_id"], {row["id"]})
@@ -234,7 +257,7 @@ def _is_nothing_known(seen: Evidence) -> bool:
 
 
 def _explain_no_report(
-    row: DriverAttachmentRow, report: AgentRow | None, device: DeviceReport | None
+    row: DriverAttachmentRow, report: DeviceReportRow | None, device: DeviceReport | None
 ) -> str:
     """Return why the report of a host says nothing about an attachment; "": it does."""
     host = row["agent"]
@@ -251,7 +274,7 @@ def _explain_no_report(
     return ""
 
 
-def _may_be_older(report: AgentRow, row: DriverAttachmentRow) -> bool:
+def _may_be_older(report: DeviceReportRow | AgentRow, row: DriverAttachmentRow) -> bool:
     """Return whether the report of an agent that is alive may be older than an attachment."""
     seen_at, attached_at = report["seen_at"], row["attached_at"]
     assert seen_at is not None, "its agent is alive"
@@ -259,8 +282,8 @@ def _may_be_older(report: AgentRow, row: DriverAttachmentRow) -> bool:
     return seen_at - attached_at <= _IN_TRANSIT
 
 
-def _list_sessions(backend: Backend) -> Mapping[str, frozenset[str]] | None:
-    """Return the names of the hosts with sessions, by volume; None: it cannot list them."""
+def _list_sessions(backend: Backend) -> Sessions:
+    """Return the sessions that a backend lists."""
     if backend.error is not None or not backend.driver.promises.session_listing:
         return None
     if (listed := backends.list_exports(backend)) is None:
@@ -271,11 +294,7 @@ def _list_sessions(backend: Backend) -> Mapping[str, frozenset[str]] | None:
     }
 
 
-def _has_session(
-    backend: Backend,
-    row: DriverAttachmentRow,
-    sessions: Mapping[str, frozenset[str]] | None,
-) -> bool | None:
+def _has_session(backend: Backend, row: DriverAttachmentRow, sessions: Sessions) -> bool | None:
     """Return whether the host of an attachment has a session; None: it cannot be told."""
     if sessions is None or row["connector"] is None:
         return None

@@ -187,7 +187,7 @@ class OnMariadb(Pages):
             for _ in range(3):
                 with large_database.count_row_reads() as count:
                     ids = volume_queries.list_ids(backend, after)
-                    rows = backend_attachments.list_attached(ids)
+                    rows = backend_attachments.list_without_agent(ids)
                 with self.subTest(after=after):
                     self.assertEqual(page, len(ids))
                     self.assertLessEqual(len(rows), 2 * page)

@@ -12,8 +12,7 @@ class RecordTest(backends.BackendCase):
         self.attachment = db_rows.add_attachment(self.volume, "attached", agent="h1")["id"]
 
     def read(self):
-        (row,) = backend_attachments.list_attached([self.volume])
-        return row
+        return self.read_of(self.attachment)
 
     def condition(self, state):
         return {**attachment_conditions.NOT_OBSERVED, "state": state, "changed_at": "now"}
@@ -58,5 +57,6 @@ class RecordTest(backends.BackendCase):
         self.assertEqual({self.attachment: condition, other: None}, found)
 
     def read_of(self, attachment_id):
-        rows = backend_attachments.list_attached([self.volume])
+        backend = db_rows.get_volume(self.volume)["backend_host"]
+        rows = backend_attachments.list_of_agents(backend, ["h1"])
         return next(row for row in rows if row["id"] == attachment_id)

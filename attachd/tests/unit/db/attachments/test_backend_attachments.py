@@ -26,17 +26,28 @@ class BackendAttachmentsTest(backends.BackendCase):
         self.assertEqual(expected, {row["id"] for row in found})
         self.assertEqual(len(states.LIVE), len(found))
 
-    def test_list_attached_returns_observable_ones_alone_if_asked(self):
-        made = db_rows.add_attachment(self.volume, "attached", agent="h1")["id"]
-        self.assertEqual(2, len(backend_attachments.list_attached([self.volume])))
-        found = backend_attachments.list_attached([self.volume], observable_only=True)
-        self.assertEqual([made], [row["id"] for row in found])
+    def test_list_without_agent_returns_observed_ones_alone_if_asked(self):
+        db_rows.add_attachment(self.volume, "attached", agent="h1")
+        self.assertEqual(1, len(backend_attachments.list_without_agent([self.volume])))
+        found = backend_attachments.list_without_agent([self.volume], observed_only=True)
+        self.assertEqual([], found)
         observed = db_rows.add_attachment(self.volume, "attached", condition_state="ok")["id"]
-        found = backend_attachments.list_attached([self.volume], observable_only=True)
-        self.assertEqual({made, observed}, {row["id"] for row in found})
+        found = backend_attachments.list_without_agent([self.volume], observed_only=True)
+        self.assertEqual([observed], [row["id"] for row in found])
+
+    def test_list_of_agents_returns_attached_ones_of_backend(self):
+        made = db_rows.add_attachment(self.volume, "attached", agent="h1")["id"]
+        db_rows.add_attachment(self.volume, "connecting", agent="h2")
+        other = db_rows.add_volume(host="there@fake#pool", backend_host="there@fake")["id"]
+        db_rows.add_attachment(other, "attached", agent="h1")
+        db_rows.add_attachment(other, "attached", agent="h3")
+        backend = db_rows.get_volume(self.volume)["backend_host"]
+        self.assertEqual(["h1"], backend_attachments.list_agents(backend))
+        found = backend_attachments.list_of_agents(backend, ["h1", "h3"])
+        self.assertEqual([made], [row["id"] for row in found])
 
     def test_volume_of_row_is_what_drivers_get(self):
-        (row,) = backend_attachments.list_attached([self.volume])
+        (row,) = backend_attachments.list_without_agent([self.volume])
         volume, known = backend_attachments.volume_of(row), db_rows.get_volume(self.volume)
         for name in ("id", "size_gib", "name", "project_id", "host", "provider", "multiattach"):
             self.assertEqual(known[name], volume[name], name)

@@ -14,7 +14,13 @@ from attachd.db.volumes import volume_queries
 from attachd.drivers import base
 from attachd.manager.periodic_tasks import conditions
 from attachd.manager.periodic_tasks.conditions import ConditionTask, Evidence
-from attachd.tests.fixtures import backends, captured_notifications, conf_fixture, db_rows
+from attachd.tests.fixtures import (
+    backends,
+    captured_notifications,
+    conf_fixture,
+    db_rows,
+    fake_agent,
+)
 
 HOST = "h1"
 
@@ -161,6 +167,17 @@ class ObserveTest(ObserveCase):
         devices = [device(attachment_id=attachment) for attachment in attachments]
         agent_store.record_report(HOST, {"devices": devices})
         with mock.patch.object(volume_queries, "PAGE", 2):
+            self.observe()
+        self.assertEqual(["ok"] * 3, [self.condition(item)["state"] for item in attachments])
+
+    def test_attachments_of_hosts_of_all_pages_are_observed(self):
+        attachments, hosts = [], ["h1", "h2", "h3"]
+        for host in hosts:
+            fake_agent.report_agent(host)
+            attachments.append(self.add(host, host=host))
+            devices = [device(attachment_id=attachments[-1])]
+            agent_store.record_report(host, {"devices": devices})
+        with mock.patch.object(conditions, "_HOSTS_OF_PAGE", 2):
             self.observe()
         self.assertEqual(["ok"] * 3, [self.condition(item)["state"] for item in attachments])
 
