@@ -56,6 +56,7 @@ Schemas = validation.Schema | Sequence[tuple[mv.Version, validation.Schema]]
 NOUNS = (
     "attachments",
     "volumes",
+    "snapshots",
     "legacy",
     "types",
     "qos_specs",

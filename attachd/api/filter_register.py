@@ -94,6 +94,14 @@ VOLUME: Final = Resource(
         "availability_zone~",
     ),
 )
+SNAPSHOT: Final = Resource(
+    "snapshot",
+    ("name", "status", "volume_id", "metadata", "availability_zone", "consumes_quota"),
+    (
+        *("id", "project_id", "user_id", "host"),
+        *("name~", "description~", "status~", "volume_id~"),
+    ),
+)
 ATTACHMENT: Final = Resource(
     "attachment",
     ("volume_id", "status", "instance_id", "attach_status"),
@@ -120,7 +128,7 @@ TYPE: Final = Resource(
 )
 
 RESOURCES: Final[Mapping[str, Resource]] = MappingProxyType(
-    {resource.name: resource for resource in (VOLUME, ATTACHMENT, MESSAGE, POOL, TYPE)}
+    {resource.name: resource for resource in (VOLUME, SNAPSHOT, ATTACHMENT, MESSAGE, POOL, TYPE)}
 )
 
 

@@ -25,7 +25,6 @@ ACTION_PATH: Final = "/volumes/{volume_id}/action"
 
 UNSUPPORTED_RESOURCES: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "/snapshots": "snapshots",
         "/backups": "backups",
         "/groups": "groups of volumes",
         "/group_types": "group types",
@@ -57,7 +56,6 @@ class EmptyCollection(NamedTuple):
 
 EMPTY_COLLECTIONS: Final[Mapping[str, EmptyCollection]] = MappingProxyType(
     {
-        "/snapshots": EmptyCollection("snapshots", counted=True),
         "/backups": EmptyCollection("backups", counted=True),
         "/groups": EmptyCollection("groups", mv.GROUP_VOLUME),
         "/group_types": EmptyCollection("group_types", mv.GROUP_TYPE, details=False),
@@ -105,12 +103,6 @@ UNSUPPORTED_ACTIONS: Final = (
         policy.REIMAGE,
         "This service has no images: attach the volume and write the image from there.",
         mv.SUPPORT_REIMAGE_VOLUME,
-    ),
-    UnsupportedAction(
-        "revert",
-        policy.REVERT,
-        "This service has no snapshots: there is nothing to go back to.",
-        mv.VOLUME_REVERT,
     ),
 )
 

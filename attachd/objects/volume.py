@@ -101,6 +101,14 @@ class Volume(AttachdObject):
         """Apply the transition to extending; raises QuotaExceeded."""
         self._follow(volume_store.extend(self.id, self.project_id, size_gib))
 
+    def delete_with_snapshots(self) -> None:
+        """Apply the transition to its deletion, with all its snapshots."""
+        self._follow(volume_store.delete_with_snapshots(self.id))
+
+    def revert(self, snapshot_id: str) -> None:
+        """Apply the transition to reverting, with that of the snapshot."""
+        self._follow(volume_store.revert(self.id, snapshot_id))
+
     def _follow(self, row: Mapping[str, Any], values: Iterable[str] = ()) -> None:
         for name in ("state", "status", "attach_status", *values):
             if name in self.fields:

@@ -27,7 +27,7 @@ from attachd.context import RequestContext
 from attachd.db.attachments import legacy
 from attachd.db.row_types import VolumeTypeRow
 from attachd.db.types import qos_specs, type_store
-from attachd.db.volumes import volume_metadata, volume_store, volume_updates
+from attachd.db.volumes import snapshot_store, volume_metadata, volume_store, volume_updates
 from attachd.objects import Volume
 from attachd.rpc import manager_api
 
@@ -258,6 +258,37 @@ def extend(
         backend_calls.extend(ctx, volume, size)
     except exception.InvalidTransition as error:
         raise refusal from error
+
+
+@action(
+    PATH,
+    "revert",
+    since=mv.VOLUME_REVERT,
+    policy=policy.REVERT,
+    body=schema.REVERT,
+    doc=EndpointDoc(faults=(409,)),
+)
+def revert(ctx: RequestContext, volume_id: str, body: Mapping[str, Any]) -> None:
+    """Have a volume get the data of its latest snapshot, which stays."""
+    volume = load.get(ctx, volume_id, policy.REVERT)
+    latest = next(iter(snapshot_store.list_of_volume(volume.id)), None)
+    if latest is None:
+        raise exception.BadRequest(reason=f"Volume {volume.id} doesn't have any snapshots.")
+    snapshot_id = body.get("snapshot_id")
+    if snapshot_id != latest["id"]:
+        raise exception.BadRequest(
+            reason=f"Specified snapshot {snapshot_id} is None or not the latest one of volume "
+            f"{volume.id}, which is {latest['id']}."
+        )
+    if volume.size_gib != latest["size_gib"]:
+        raise exception.BadRequest(
+            reason=f"Can't revert volume {volume.id} to its latest snapshot {snapshot_id}: the "
+            f"volume size must be equal to the snapshot size, {latest['size_gib']} GiB."
+        )
+    try:
+        backend_calls.revert(ctx, volume, latest["id"])
+    except (exception.InvalidVolume, exception.InvalidSnapshot) as error:
+        raise exception.Conflict(reason=str(error)) from error
 
 
 @action(

@@ -83,11 +83,12 @@ def replay_create(ctx: RequestContext, volume_id: str, kept: Any) -> Any:
     return kept
 
 
-def delete(ctx: RequestContext, volume: Volume) -> None:
+def delete(ctx: RequestContext, volume: Volume, *, cascade: bool = False) -> None:
     """Mark a volume and have it deleted.
 
+    :param cascade: whether its snapshots are deleted with it
     :raises InvalidTransition: its state does not allow deletion
-    :raises InvalidVolume: it has attachments
+    :raises InvalidVolume: it has attachments, or snapshots without ``cascade``
     :raises Unavailable: the message could not be sent; the volume is in ``error_deleting``
     :raises BackendFrozen: its backend is frozen
     """
@@ -98,7 +99,10 @@ def delete(ctx: RequestContext, volume: Volume) -> None:
     if volume.host is None:
         volume_store.delete_without_backend(volume.id)
         return
-    volume.fire(Event.DELETE)
+    if cascade:
+        volume.delete_with_snapshots()
+    else:
+        volume.fire(Event.DELETE)
     try:
         manager_api.delete_volume(ctx, volume)
     except exception.AttachdError as error:
@@ -143,6 +147,26 @@ def extend(ctx: RequestContext, volume: Volume, size_gib: int) -> None:
         manager_api.extend_volume(ctx, volume)
     except exception.AttachdError:
         if _revert_if_unsent(volume, Event.EXTENDED, new_size_gib=None):
+            raise
+
+
+def revert(ctx: RequestContext, volume: Volume, snapshot_id: str) -> None:
+    """Mark a volume and its latest snapshot, and have the volume reverted to it.
+
+    :raises NoValidBackend: its backend has no snapshots
+    :raises InvalidVolume: its status does not allow it
+    :raises InvalidSnapshot: the snapshot is not its latest one, or not available
+    :raises InvalidTransition: the snapshot is in use
+    :raises Unavailable: the message could not be sent; the volume is unchanged
+    :raises BackendFrozen: its backend is frozen
+    """
+    scheduler.check_not_frozen(volume.host)
+    scheduler.check_snapshots(volume.host)
+    volume.revert(snapshot_id)
+    try:
+        manager_api.revert_volume(ctx, volume)
+    except exception.AttachdError:
+        if _revert_if_unsent(volume, Event.REVERTED):
             raise
 
 

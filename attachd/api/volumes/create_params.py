@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values of a new volume, from a request to create one.
 
-Functions with an argument ``source`` take None for a volume that is not a clone.
+Functions with an argument ``source`` take None for a volume that is no clone and not made of a
+snapshot.
 """
 
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from attachd import exception, multiattach
 from attachd.api import scheduler, validation
 from attachd.api.types import lookup
 from attachd.api.volumes import backend_calls, image_lookup, load, policy, schema
+from attachd.api.volumes.snapshot_source import SnapshotSource, requested_snapshot
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import quotas
@@ -26,6 +28,7 @@ from attachd.objects import Volume
 from attachd.states import VolumeState
 
 CreateRequest = Mapping[str, Any]
+Source = Volume | SnapshotSource
 
 
 def build(ctx: RequestContext, requested: CreateRequest) -> dict[str, Any]:
@@ -33,16 +36,19 @@ def build(ctx: RequestContext, requested: CreateRequest) -> dict[str, Any]:
 
     :param requested: ``volume`` of the body, as its schema lets it through
     :raises BadRequest: a field is not supported, or no backend fits
-    :raises NotFound: it names a snapshot or the like by its id
+    :raises NotFound: it names a backup or the like by its id
     :raises VolumeTypeNotFound: the caller sees no such type
     :raises Forbidden: the type is multiattach, which policy denies the caller
     :raises QuotaExceeded: no backend fits, and the quota of the caller's project is exceeded
     :raises VolumeNotFound: the caller sees no such source
+    :raises SnapshotNotFound: the caller sees no such snapshot
+    :raises InvalidSnapshot: its state does not allow it
     :raises ImageUnacceptable: no volume can be made of the image
     :raises Unavailable: the Image service does not answer
     """
     _reject_unsupported(requested)
-    source = source_volume(ctx, requested)
+    snapshot = requested_snapshot(ctx, requested)
+    source = snapshot or source_volume(ctx, requested)
     image = image_lookup.requested_image(ctx, requested)
     volume_type = requested_type(ctx, requested, source)
     specs = volume_type["extra_specs"] if volume_type else {}
@@ -65,7 +71,8 @@ def build(ctx: RequestContext, requested: CreateRequest) -> dict[str, Any]:
         "size_gib": size,
         "multiattach": may_be_shared,
         "bootable": image is not None or (source is not None and bool(source.bootable)),
-        "source_volid": source.id if source else None,
+        "source_volid": source.id if isinstance(source, Volume) else None,
+        "snapshot_id": snapshot.id if snapshot else None,
         **_image_values(image),
         "volume_type_id": type_id,
         "volume_type_name": volume_type["name"] if volume_type else None,
@@ -86,7 +93,7 @@ def _image_values(image: Image | None) -> dict[str, Any]:
 
 def _select_or_fail(
     ctx: RequestContext,
-    source: Volume | None,
+    source: Source | None,
     size_gib: int,
     specs: Mapping[str, str | None],
     zone: str | None,
@@ -163,7 +170,7 @@ def source_volume(ctx: RequestContext, requested: CreateRequest) -> Volume | Non
 
 
 def requested_type(
-    ctx: RequestContext, requested: CreateRequest, source: Volume | None
+    ctx: RequestContext, requested: CreateRequest, source: Source | None
 ) -> VolumeTypeRow | None:
     """Return the requested type, or that of the source, or the default.
 
@@ -178,7 +185,7 @@ def requested_type(
     return type_store.get(source.volume_type_id) if source.volume_type_id else None
 
 
-def requested_size(requested: CreateRequest, source: Volume | None) -> int:
+def requested_size(requested: CreateRequest, source: Source | None) -> int:
     """Return the requested size in GiB, or that of the source.
 
     :raises InvalidInput: there is none, or the source does not fit into it
@@ -190,7 +197,7 @@ def requested_size(requested: CreateRequest, source: Volume | None) -> int:
             raise exception.InvalidInput(
                 field="volume.size",
                 value=gib,
-                reason=f"It must be at least that of volume {source.id}, {source.size_gib} GiB.",
+                reason=f"It must be at least that of {_describe(source)}, {source.size_gib} GiB.",
             )
         return gib
     if source is None:
@@ -201,7 +208,7 @@ def requested_size(requested: CreateRequest, source: Volume | None) -> int:
 
 
 def select_destination(
-    source: Volume | None, size_gib: int, specs: Mapping[str, str | None], zone: str | None = None
+    source: Source | None, size_gib: int, specs: Mapping[str, str | None], zone: str | None = None
 ) -> scheduler.Destination:
     """Return the best backend, or that of the source: the backend itself clones a volume.
 
@@ -217,9 +224,13 @@ def select_destination(
         raise exception.InvalidInput(
             field="volume.availability_zone",
             value=zone,
-            reason=f"It must be that of volume {source.id}, {source.availability_zone}.",
+            reason=f"It must be that of {_describe(source)}, {source.availability_zone}.",
         )
     return scheduler.select_on_host(source.host, request_spec)
+
+
+def _describe(source: Source) -> str:
+    return f"{'volume' if isinstance(source, Volume) else 'snapshot'} {source.id}"
 
 
 MIN_SIZE: Final = "provisioning:min_vol_size"

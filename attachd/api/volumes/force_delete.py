@@ -17,14 +17,17 @@ from attachd.rpc import manager_api
 from attachd.states import INACTIVE, WITH_ACCESS, AttachmentState, Event
 
 
-def delete(ctx: RequestContext, volume: Volume, request: webob.Request) -> None:
+def delete(
+    ctx: RequestContext, volume: Volume, request: webob.Request, *, cascade: bool = False
+) -> None:
     """Delete a volume in any status, unless it is attached.
 
     Hosts whose attach or detach did not finish lose their access first, so that nothing of the
     volume stays exported.
 
     :raises AttachmentInUse: a server uses it, according to Compute
-    :raises InvalidVolume: it is attached, or a clone of it is being made
+    :param cascade: whether its snapshots are deleted with it
+    :raises InvalidVolume: it is attached, or a clone of it is being made, or it has snapshots
     :raises DisconnectFailed: a host may still have access; the volume stays
     :raises Unavailable: its backend cannot be reached; the volume stays
     :raises BackendFrozen: its backend is frozen; nothing is changed
@@ -45,11 +48,11 @@ def delete(ctx: RequestContext, volume: Volume, request: webob.Request) -> None:
         with contextlib.suppress(exception.NotFound):
             _remove_attachment(ctx, volume, row, allowed_states.get(row["id"]))
     try:
-        backend_calls.delete(ctx, volume)
+        backend_calls.delete(ctx, volume, cascade=cascade)
     except exception.InvalidTransition:
         # Pending work of its backend ends first, and finds the volume in another state.
         volume_store.reset(volume.id, "error", None)
-        backend_calls.delete(ctx, volume)
+        backend_calls.delete(ctx, volume, cascade=cascade)
 
 
 def _may_have_device(row: AttachmentRow) -> bool:

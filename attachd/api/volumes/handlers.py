@@ -187,7 +187,7 @@ def summary(ctx: RequestContext, query: Query, version: mv.Version) -> Body:
 
 _DELETE_DOC = EndpointDoc(
     parameters={
-        "cascade": validation.query_flag("Ignored: there are no snapshots."),
+        "cascade": validation.query_flag("Delete its snapshots with it."),
         "force": validation.query_flag("Delete in any state. For administrators."),
         **override.QUERY_PARAMETERS,
     },
@@ -203,16 +203,16 @@ def delete(
     version: mv.Version,
     request: webob.Request,
 ) -> None:
-    """Mark a volume and have its backend delete it; ``cascade`` has no effect."""
-    validation.parse_bool("cascade", query.get("cascade", "false"))
+    """Mark a volume, with ``cascade`` its snapshots too, and have its backend delete it."""
+    cascade = validation.parse_bool("cascade", query.get("cascade", "false"))
     force = validation.parse_bool("force", query.get("force", "false"))
     volume = load.get(ctx, volume_id, policy.DELETE)
     if force and version >= mv.VOLUME_DELETE_FORCE:
         ctx.authorize(policy.FORCE_DELETE, volume)
-        force_delete.delete(ctx, volume, request)
+        force_delete.delete(ctx, volume, request, cascade=cascade)
         return
     try:
-        backend_calls.delete(ctx, volume)
+        backend_calls.delete(ctx, volume, cascade=cascade)
     except exception.InvalidTransition as error:
         raise exception.InvalidVolume(
             reason=f"Volume {volume.id} must be available, or in an error, to be deleted, "

@@ -143,6 +143,12 @@ RULES = [
         RETYPE, policy_rules.MEMBER, "Give a volume another type.", f"{_ACTION} (os-retype)"
     ),
     policy_rules.rule(
+        REVERT,
+        policy_rules.MEMBER,
+        "Revert a volume to its latest snapshot.",
+        f"{_ACTION} (revert)",
+    ),
+    policy_rules.rule(
         RESET_STATUS,
         policy_rules.ADMIN,
         "Reset a volume's status.",
@@ -222,11 +228,5 @@ RULES = [
         policy_rules.MEMBER,
         "Write an image to a volume: refused.",
         f"{_ACTION} (os-reimage)",
-    ),
-    policy_rules.rule(
-        REVERT,
-        policy_rules.MEMBER,
-        "Revert a volume to its latest snapshot: refused.",
-        f"{_ACTION} (revert)",
     ),
 ]

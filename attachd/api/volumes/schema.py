@@ -19,7 +19,6 @@ from attachd.api.validation import (
 
 REFUSED: Final = MappingProxyType(
     {
-        "snapshot_id": "snapshots",
         "source_replica": "replicas",
         "backup_id": "backups",
         "consistencygroup_id": "consistency groups",
@@ -28,19 +27,20 @@ REFUSED: Final = MappingProxyType(
 )
 """Fields that clients send as null.  Another value is refused: this service has no such thing."""
 
-FOUND_NOWHERE: Final = frozenset({"snapshot_id", "backup_id", "group_id", "consistencygroup_id"})
+FOUND_NOWHERE: Final = frozenset({"backup_id", "group_id", "consistencygroup_id"})
 """Fields of REFUSED whose ids are looked up, and never found."""
 
 _TEXTS: Final[dict[str, Schema]] = {
     **dict.fromkeys(("name", "display_name"), OPTIONAL_LINE),
     **dict.fromkeys(("description", "display_description"), OPTIONAL_TEXT),
 }
+_OPTIONAL_ID: Final[Schema] = {"type": ["string", "null"], "format": "uuid"}
 _NEW: Final = fields(
     {
         **_TEXTS,
         **dict.fromkeys(REFUSED, OPTIONAL_TEXT),
         "size": {**SIZE, "type": ["integer", "string", "null"]},
-        "source_volid": {"type": ["string", "null"], "format": "uuid"},
+        **dict.fromkeys(("source_volid", "snapshot_id"), _OPTIONAL_ID),
         **dict.fromkeys(("imageRef", "image_id"), OPTIONAL_TEXT),
         "volume_type": OPTIONAL_TEXT,
         "availability_zone": {**OPTIONAL_TEXT, "minLength": 1},
@@ -85,6 +85,8 @@ MANAGE: Final = [
         wrapped("volume", fields({**_EXISTING, "cluster": OPTIONAL_TEXT}, "ref")),
     ),
 ]
+
+REVERT: Final = fields({"snapshot_id": _OPTIONAL_ID})
 
 PAIRS: Final = wrapped("metadata", METADATA)
 PAIR: Final = wrapped("meta", {**METADATA, "minProperties": 1, "maxProperties": 1})

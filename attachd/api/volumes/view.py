@@ -73,7 +73,7 @@ class BaseDetail(TypedDict):
     name: str | None
     description: str | None
     volume_type: str | None
-    snapshot_id: None
+    snapshot_id: str | None
     source_volid: str | None
     metadata: dict[str, str]
     links: list[endpoint.Link]
@@ -242,7 +242,7 @@ def updated(
         "name": volume.name,
         "description": volume.description,
         "volume_type": volume.volume_type_name,
-        "snapshot_id": None,
+        "snapshot_id": volume.snapshot_id,
         "source_volid": volume.source_volid,
         "metadata": volume.metadata | _visible_admin_metadata(volume),
         "links": viewer.links.build("volumes", volume.id),

@@ -53,6 +53,7 @@ def _statements(table: sa.Table) -> _Statements:
     )
 
 
+VOLUME: Final = "Volume"
 VOLUMES: Final = _VOLUMES.name
 SNAPSHOTS: Final = models.snapshots.name
 """The tables whose rows have leases."""
@@ -187,17 +188,13 @@ def _lock(connection: sa.Connection, volume_lease: VolumeLeaseToken) -> LeaseRow
 
 
 def check_not_held(
-    connection: sa.Connection,
-    volume: VolumeStateRow | SnapshotRow,
-    event: str,
-    kind: str = "Volume",
+    connection: sa.Connection, volume: VolumeStateRow | SnapshotRow, event: str, kind: str = VOLUME
 ) -> None:
     """Check that no living process works on a volume, before a caller without the lease changes
     it.
 
     :param volume: its row, or that of a snapshot, locked
     :param event: what the caller reports, as in "cannot ..."
-    :param kind: "Volume" or "Snapshot"
     :raises InvalidTransition: a process works on it
     """
     holder = volume["lease_holder"]

@@ -196,9 +196,7 @@ def _find_owner(connection: sa.Connection, row: SnapshotRow) -> str | None:
 
 
 RESET_STATES: Final[Mapping[str, SnapshotState]] = {
-    state.value: state
-    for state in SnapshotState
-    if state not in {SnapshotState.DELETING, SnapshotState.RESTORING}
+    state.value: state for state in SnapshotState if state is not SnapshotState.RESTORING
 }
 """The statuses that an administrator may set."""
 

@@ -146,11 +146,8 @@ class VolumeLease:
 def acquire(
     membership: Membership, volume_id: str, path: str, table: str = volume_leases.VOLUMES
 ) -> Iterator[VolumeLease]:
-    """Hold the lock of a volume, and release its lease at the end.
+    """Hold the lock of a volume or a snapshot, by a file, and release its lease at the end.
 
-    :param volume_id: of the volume, or of the snapshot
-    :param path: of its lock file on this machine
-    :param table: which has its row
     :raises Unavailable: the lock is not free in time
     """
     with tracing.operation(), contextlib.ExitStack() as stack:
@@ -213,8 +210,7 @@ def _release(token: VolumeLeaseToken) -> None:
         volume_leases.release(token)
     except exception.AttachdError as error:
         # This process holds it as long as it lives; recovery releases what is left.
-        what = (token.kind.capitalize(), token.volume_id)
-        LOG.warning("%s %s: its lease was not released: %s", *what, error)
+        LOG.warning("Lease of %s %s was not released: %s", token.kind, token.volume_id, error)
 
 
 class LockTimeout(Exception):

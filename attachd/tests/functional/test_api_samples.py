@@ -64,7 +64,7 @@ def _step(name: str = "", *, request: str, version: str = "", **fields: Any) -> 
 
 STORY = [_step(**step) for step in _STORY["steps"]]
 
-_UNSHOWN = {"", "available", "copied", "volume-copy"}
+_UNSHOWN = {"", "available", "copied", "no-snapshots", "volume-copy"}
 """Steps whose answers are no samples."""
 
 
@@ -153,6 +153,8 @@ def _has_object(body: Any) -> bool:
 _AWAITED: dict[str, Callable[[Any], bool]] = {
     "available": _is_available,
     "copied": _is_available,
+    "snapshot-show": lambda body: bool(body["snapshot"]["status"] == "available"),
+    "no-snapshots": lambda body: not body["snapshots"],
     "manageable-list": _has_object,
 }
 

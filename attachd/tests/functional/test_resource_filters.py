@@ -13,6 +13,7 @@ LISTS = {
     "attachment": "/attachments",
     "message": "/messages",
     "pool": "/scheduler-stats/get_pools",
+    "snapshot": "/snapshots",
     "volume_type": "/types",
 }
 VALUES = {

@@ -32,7 +32,7 @@ class SdkTest(Case):
     def test_sdk_unsupported_lists_are_empty(self):
         storage = self.storage
         for asked in (
-            *(storage.snapshots, storage.backups, storage.groups, storage.group_types),
+            *(storage.backups, storage.groups, storage.group_types),
             *(storage.group_snapshots, storage.transfers),
         ):
             self.assertEqual([], list(asked()))
@@ -40,7 +40,6 @@ class SdkTest(Case):
     def test_sdk_creation_of_unsupported_resource_returns_404_with_reason(self):
         storage, volume_id = self.storage, self.volume.id
         for name, create in (
-            ("snapshots", storage.create_snapshot),
             ("backups", storage.create_backup),
             ("transfers of volumes", storage.create_transfer),
         ):
@@ -74,15 +73,15 @@ class CinderClientTest(Case):
     def test_cinderclient_unsupported_lists_are_empty(self):
         client = self.client
         for manager in (
-            *(client.volume_snapshots, client.backups, client.groups, client.group_types),
+            *(client.backups, client.groups, client.group_types),
             *(client.group_snapshots, client.consistencygroups, client.cgsnapshots),
             client.transfers,
         ):
             self.assertEqual([], manager.list())
 
     def test_cinderclient_read_of_unsupported_resource_returns_404_with_reason(self):
-        with self.assertRaisesRegex(exceptions.NotFound, "This service has no snapshots."):
-            self.client.volume_snapshots.get("s1")
+        with self.assertRaisesRegex(exceptions.NotFound, "This service has no backups."):
+            self.client.backups.get("b1")
 
     def test_cinderclient_cascade_delete_of_volume_works(self):
         volume = self.client.volumes.create(1, name="disk")

@@ -15,8 +15,35 @@ STORIES = Path(__file__).parents[1] / "functional" / "gabbits"
 # The microversions that change something of what this service has, or of what clients expect of
 # every Block Storage service.
 DOCUMENTED = (
-    *(2, 3, 7, 12, 16, 21, 27, 28, 29, 31, 32, 33, 34, 42, 44, 45, 46, 48, 49, 50, 52, 53, 54),
-    *(59, 60, 61, 62, 63, 64, 65, 67, 69, 71),
+    *(
+        2,
+        3,
+        7,
+        12,
+        16,
+        21,
+        22,
+        27,
+        28,
+        29,
+        31,
+        32,
+        33,
+        34,
+        40,
+        41,
+        42,
+        44,
+        45,
+        46,
+        48,
+        49,
+        50,
+        52,
+        53,
+        54,
+    ),
+    *(59, 60, 61, 62, 63, 64, 65, 66, 67, 69, 71),
 )
 
 # Microversions without a story.

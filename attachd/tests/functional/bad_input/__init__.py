@@ -22,9 +22,9 @@ UNKNOWN = "99999999-9999-4999-8999-999999999999"
 
 World = Mapping[str, str]
 """Ids by what they are of: volume, broken_volume, their_volume, attached_volume,
-reserved_volume; attachments that are reserved, attached, failed, theirs; type, used_type,
-limited_type, private_type; qos, used_qos; unknown.  Tokens: admin, member, reader.  The project,
-and the latest version."""
+reserved_volume; snapshot, their_snapshot; attachments that are reserved, attached, failed, theirs;
+type, used_type, limited_type, private_type; qos, used_qos; unknown.  Tokens: admin, member,
+reader.  The project, and the latest version."""
 
 
 _REPEATED = re.compile(r"\{([^{}]+)\*(\d+)\}")
@@ -61,6 +61,8 @@ def world() -> World:
         "their_volume": theirs,
         "attached_volume": db_rows.get_attachment(attached)["volume_id"],
         "reserved_volume": db_rows.get_attachment(reserved)["volume_id"],
+        "snapshot": db_rows.add_snapshot(broken)["id"],
+        "their_snapshot": db_rows.add_snapshot(theirs, project_id="b" * 32)["id"],
         "reserved": reserved,
         "attached": attached,
         "failed": _attachment("connect_unknown"),

@@ -35,9 +35,8 @@ class EmptyCollectionTest(unittest.TestCase):
             found.path: functools.partial(found.handler, {"with_count": "True"})
             for found in unsupported.list_empty_collections()
         }
-        self.assertEqual({"snapshots": [], "count": 0}, handlers["/snapshots"](mv.LATEST))
         self.assertEqual({"backups": [], "count": 0}, handlers["/backups/detail"](mv.LATEST))
-        self.assertEqual({"snapshots": []}, handlers["/snapshots"](mv.Version(3, 44)))
+        self.assertEqual({"backups": []}, handlers["/backups"](mv.Version(3, 44)))
         self.assertEqual({"transfers": []}, handlers["/volume-transfers"](mv.LATEST))
 
 

@@ -15,7 +15,8 @@ class ResourceFiltersTest(api_context.ApiContextCase):
 
     def test_filters_of_all_lists_or_one_are_listed(self):
         self.assertEqual(
-            ["volume", "attachment", "message", "pool", "volume_type"], list(self.listed())
+            ["volume", "snapshot", "attachment", "message", "pool", "volume_type"],
+            list(self.listed()),
         )
         self.assertEqual({"pool": ["name", "volume_type"]}, self.listed(resource="pool"))
         self.assertEqual({}, self.listed(resource="x"))

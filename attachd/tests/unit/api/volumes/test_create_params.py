@@ -32,6 +32,7 @@ class ValuesTest(Case):
                 "multiattach": False,
                 "bootable": False,
                 "source_volid": None,
+                "snapshot_id": None,
                 "volume_type_id": None,
                 "volume_type_name": None,
                 "type_specs": {},
