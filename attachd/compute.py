@@ -28,6 +28,10 @@ MICROVERSION: Final = "2.89"
 EVENTS_MICROVERSION: Final = "2.51"
 """The first one that has the event volume-extended."""
 
+REIMAGED: Final = "volume-reimaged"
+REIMAGED_MICROVERSION: Final = "2.93"
+"""The first one that has this event."""
+
 OK: Final = 200
 ACCEPTED: Final = 202
 MULTI_STATUS: Final = 207
@@ -285,7 +289,7 @@ class EventSender:
                 "POST",
                 "/os-server-external-events",
                 json={"events": [event]},
-                microversion=EVENTS_MICROVERSION,
+                microversion=REIMAGED_MICROVERSION if name == REIMAGED else EVENTS_MICROVERSION,
             )
         _check_event(answer.status_code, answer.content, event)
 

@@ -459,6 +459,10 @@ class Unavailable(AttachdError):
     msg_fmt = "%(reason)s"
 
 
+class ImageServiceUnavailable(Unavailable):
+    """The Image service does not answer: try again later."""
+
+
 class TooManyCalls(AttachdError):
     """The caller's own requests are too many at the same time: retry later, with fewer."""
 

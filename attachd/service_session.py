@@ -72,11 +72,6 @@ def send(connected: adapter.Adapter, group: str, method: str, path: str, **optio
 
     :raises ClientException, OSError: there is none
     """
-    return connected.request(
-        path,
-        method,
-        **options,
-        raise_exc=False,
-        redirect=False,
-        timeout=(CONF[group].connect_timeout, CONF[group].read_timeout),
-    )
+    timeout = (CONF[group].connect_timeout, CONF[group].read_timeout)
+    options = {"timeout": timeout, **options}
+    return connected.request(path, method, **options, raise_exc=False, redirect=False)

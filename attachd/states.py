@@ -120,6 +120,8 @@ class VolumeState(enum.StrEnum):
     MANAGING = "managing"
     UNMANAGING = "unmanaging"
     REVERTING = "reverting"
+    DOWNLOADING = "downloading"
+    UPLOADING = "uploading"
     MAINTENANCE = "maintenance"
     ERROR = "error"
     ERROR_DELETING = "error_deleting"
@@ -177,6 +179,12 @@ class Event(enum.StrEnum):
     REVERT = "be reverted"
     REVERTED = "have its former data"
     REVERT_FAILED = "fail to be reverted"
+    REIMAGE = "get another image"
+    REIMAGED = "have another image"
+    REIMAGE_FAILED = "fail to get another image"
+    UPLOAD = "be uploaded"
+    UPLOADED = "have been uploaded"
+    UPLOAD_FAILED = "fail to be uploaded"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -266,6 +274,14 @@ VOLUME_TRANSITIONS: Mapping[Event, Transition[VolumeState]] = MappingProxyType(
         Event.REVERT: Transition(frozenset({_V.READY}), _V.REVERTING),
         Event.REVERTED: Transition(frozenset({_V.REVERTING}), _V.READY),
         Event.REVERT_FAILED: Transition(frozenset({_V.REVERTING}), _V.ERROR),
+        # Its former data is gone from then on.
+        Event.REIMAGE: Transition(frozenset({_V.READY, _V.ERROR}), _V.DOWNLOADING),
+        Event.REIMAGED: Transition(frozenset({_V.DOWNLOADING}), _V.READY),
+        Event.REIMAGE_FAILED: Transition(frozenset({_V.DOWNLOADING}), _V.ERROR),
+        # Its data stays, also if the image is not complete.
+        Event.UPLOAD: Transition(frozenset({_V.READY}), _V.UPLOADING),
+        Event.UPLOADED: Transition(frozenset({_V.UPLOADING}), _V.READY),
+        Event.UPLOAD_FAILED: Transition(frozenset({_V.UPLOADING}), _V.READY),
     }
 )
 

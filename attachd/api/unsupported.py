@@ -93,17 +93,6 @@ UNSUPPORTED_ACTIONS: Final = (
         policy.MIGRATE_COMPLETION,
         "Volumes are not migrated by this service: there is nothing to complete.",
     ),
-    UnsupportedAction(
-        "os-volume_upload_image",
-        policy.UPLOAD_IMAGE,
-        "This service has no images: attach the volume and upload its data from there.",
-    ),
-    UnsupportedAction(
-        "os-reimage",
-        policy.REIMAGE,
-        "This service has no images: attach the volume and write the image from there.",
-        mv.SUPPORT_REIMAGE_VOLUME,
-    ),
 )
 
 

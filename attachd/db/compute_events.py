@@ -24,8 +24,12 @@ _ATTACHMENTS = models.attachments
 VOLUME_EXTENDED: Final = "volume-extended"
 """The event about a volume that has grown; its tag is the id of the volume."""
 
+VOLUME_REIMAGED: Final = "volume-reimaged"
+"""The event about a volume that has got another image, for which a rebuild waits; its tag too."""
+
+_OF_SERVER = _ATTACHMENTS.c.instance_uuid.is_not(None)
 _ON_SERVER = sa.and_(
-    _ATTACHMENTS.c.instance_uuid.is_not(None),
+    _OF_SERVER,
     _ATTACHMENTS.c.state.in_(sorted(ESTABLISHED)),
     # The agent of a host rescans its devices itself.
     _ATTACHMENTS.c.agent.is_(None),
@@ -52,12 +56,26 @@ def record_extended(connection: sa.Connection, volume_id: str) -> None:
 
     Former such events of the volume are replaced.  The transaction holds the lock of its row.
     """
-    is_former = sa.and_(_EVENTS.c.volume_id == volume_id, _EVENTS.c.name == VOLUME_EXTENDED)
+    _record(connection, volume_id, VOLUME_EXTENDED, _ON_SERVER)
+
+
+def record_reimaged(connection: sa.Connection, volume_id: str) -> None:
+    """Store that the servers which have reserved a volume are to be notified of its new image.
+
+    As :func:`record_extended`.
+    """
+    _record(connection, volume_id, VOLUME_REIMAGED, _OF_SERVER)
+
+
+def _record(
+    connection: sa.Connection, volume_id: str, name: str, notified: sa.ColumnElement[bool]
+) -> None:
+    is_former = sa.and_(_EVENTS.c.volume_id == volume_id, _EVENTS.c.name == name)
     connection.execute(sa.delete(_EVENTS).where(is_former))
     servers = (
         sa.select(_ATTACHMENTS.c.instance_uuid)
         .distinct()
-        .where(_ATTACHMENTS.c.volume_id == volume_id, _ON_SERVER)
+        .where(_ATTACHMENTS.c.volume_id == volume_id, notified)
     )
     present = models.now()
     rows = [
@@ -65,7 +83,7 @@ def record_extended(connection: sa.Connection, volume_id: str) -> None:
             "id": models.new_id(),
             "volume_id": volume_id,
             "server_id": server_id,
-            "name": VOLUME_EXTENDED,
+            "name": name,
             "tag": volume_id,
             "attempts": 0,
             "next_attempt_at": present,
@@ -86,7 +104,7 @@ def list_due(limit: int, volume_id: str | None = None) -> list[DueEvent]:
     holds = sa.exists().where(
         _ATTACHMENTS.c.volume_id == _EVENTS.c.volume_id,
         _ATTACHMENTS.c.instance_uuid == _EVENTS.c.server_id,
-        _ON_SERVER,
+        sa.or_(_EVENTS.c.name == VOLUME_REIMAGED, _ON_SERVER),
     )
     statement = (
         sa.select(_EVENTS, models.volumes.c.project_id, holds.label("is_attached"))

@@ -30,12 +30,14 @@ VOLUME_SNAPSHOT: Final = "VOLUME_SNAPSHOT"
 ERROR: Final = "ERROR"
 
 SCHEDULE: Final = "001"
+UPLOAD: Final = "003"
 CONNECT: Final = "004"
 UNMANAGE: Final = "006"
 EXTEND: Final = "007"
 CREATE: Final = "008"
 SNAPSHOT: Final = "009"
 DELETE_SNAPSHOT: Final = "010"
+REIMAGE: Final = "016"
 DELETE: Final = "101"
 DISCONNECT: Final = "102"
 RESERVE: Final = "103"
@@ -45,6 +47,8 @@ REVERT: Final = "105"
 ACTIONS: Final[Mapping[str, str]] = MappingProxyType(
     {
         SCHEDULE: "schedule allocate volume",
+        UPLOAD: "copy volume to image",
+        REIMAGE: "reimage volume",
         CONNECT: "update attachment",
         EXTEND: "extend volume",
         CREATE: "create volume at its backend",
@@ -63,6 +67,7 @@ ACTIONS: Final[Mapping[str, str]] = MappingProxyType(
 UNKNOWN: Final = "001"
 BACKEND_DOWN: Final = "002"
 NO_BACKEND: Final = "003"
+NOT_UPLOADED: Final = "004"
 NOT_EXTENDED: Final = "010"
 NOT_NOTIFIED: Final = "011"
 NOT_CREATED: Final = "012"
@@ -70,6 +75,8 @@ NOT_TAKEN: Final = "013"
 SNAPSHOT_NOT_DELETED: Final = "016"
 NOT_ATTACHED: Final = "021"
 NOT_DETACHED: Final = "022"
+NOT_REIMAGED: Final = "028"
+UNFIT_IMAGE: Final = "029"
 NOT_DELETED: Final = "101"
 FORCED: Final = "102"
 EXPIRED: Final = "103"
@@ -84,6 +91,15 @@ DETAILS: Final[Mapping[str, str]] = MappingProxyType(
         NO_BACKEND: (
             "No backend that is up has the capabilities that the type of the volume asks for. "
             "Delete it, and choose another type."
+        ),
+        NOT_UPLOADED: "The volume could not be uploaded. Try again: no image is left.",
+        NOT_REIMAGED: (
+            "The image could not be written to the volume, which is empty. Try again, or delete "
+            "the volume."
+        ),
+        UNFIT_IMAGE: (
+            "The image was not accepted: its format, its content or its checksum is not as it "
+            "should be. Try another image."
         ),
         NOT_EXTENDED: (
             "The backend could not extend the volume. Have an administrator reset its status, "

@@ -271,8 +271,9 @@ volumes = sa.Table(
     # the source of a clone, or of a volume that was made of a snapshot
     sa.Column("source_volid", Uuid),
     sa.Column("snapshot_id", Uuid),
-    # the image whose data it has got, or is to get
+    # the images whose data it has got, or is to get, and that it is uploaded to
     sa.Column("image_id", Uuid),
+    sa.Column("upload_image_id", Uuid),
     # shown among the metadata, but not set there by users: readonly and the like
     sa.Column("admin_metadata", Json, nullable=False, default=dict),
     # host@backend whose manager has work to do on this row; None: no work is in progress

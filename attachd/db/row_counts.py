@@ -33,6 +33,7 @@ _ATTACHMENTS, _VOLUMES, _SERVICES, _AGENTS, _MEMBERS, _EVENTS, _ROW_COUNTS = (
 _VOLUMES_IN_PROGRESS = (
     *(VolumeState.CREATING, VolumeState.DELETING, VolumeState.EXTENDING),
     *(VolumeState.MANAGING, VolumeState.UNMANAGING),
+    *(VolumeState.DOWNLOADING, VolumeState.UPLOADING),
 )
 _IN_PROGRESS: Final[Mapping[str, Sequence[enum.StrEnum]]] = MappingProxyType(
     {

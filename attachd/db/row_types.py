@@ -76,6 +76,7 @@ class VolumeRow(VolumeStateRow):
     source_volid: str | None
     snapshot_id: str | None
     image_id: str | None
+    upload_image_id: str | None
     owner: str | None
     error: str | None
     launched_at: datetime.datetime | None

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 import contextlib
 import dataclasses
 import json
+import re
 from typing import Any, Final, Self
 import urllib.parse
 
@@ -35,10 +36,19 @@ SIGNATURE: Final = "img_signature"
 
 _SERVICE: Final = "image"
 _OK: Final = 200
+_CREATED: Final = 201
 _NO_CONTENT: Final = 204
+_BAD_REQUEST: Final = 400
 _UNAUTHORIZED: Final = 401
 _FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
+_CONFLICT: Final = 409
+_GONE: Final = 410
+_TOO_LARGE: Final = 413
+_UNSUPPORTED: Final = 415
+_SHOWN: Final = 300
+"""Characters of a refusal that are shown."""
+
 _MAX_NAMED: Final = 2
 """Images of one name that are listed: a second one makes the name ambiguous."""
 
@@ -191,6 +201,58 @@ class ImageApi:
             _check_status(answer, image_id)
             yield _read_chunks(answer, image_id)
 
+    def create(self, image_id: str, fields: Mapping[str, Any]) -> None:
+        """Make an image without data.
+
+        :param fields: of the Image API, texts and booleans
+        :raises Forbidden: the caller may not, for example make it public
+        :raises Conflict: the id is taken
+        :raises BadRequest: the Image service refuses the fields
+        :raises Unavailable: it does not answer
+        """
+        answer = self._send("POST", "/images", json={**fields, "id": image_id})
+        if answer.status_code != _CREATED:
+            raise _refusal(answer)
+
+    def upload(self, image_id: str, chunks: Iterator[bytes]) -> None:
+        """Send the data of an image.
+
+        :raises ImageNotFound: it is gone
+        :raises ImageUnacceptable: the Image service refuses the data
+        :raises Unavailable: it does not answer, or stops in the middle
+        """
+        seconds = CONF.glance.read_timeout
+        answer = self._send(
+            "PUT",
+            f"/images/{urllib.parse.quote(image_id, safe='')}/file",
+            data=chunks,
+            headers={"Content-Type": "application/octet-stream"},
+            timeout=(seconds, seconds),  # The first one counts for sending, too.
+            allow_reauth=False,  # The data has been sent.
+        )
+        if answer.status_code in {_NOT_FOUND, _GONE}:
+            raise exception.ImageNotFound(image_id=image_id)
+        if answer.status_code in {_TOO_LARGE, _BAD_REQUEST, _UNSUPPORTED}:
+            reason = f"the Image service refuses the data: {_read_reason(answer)}"
+            raise exception.ImageUnacceptable(image_id=image_id, reason=reason)
+        if answer.status_code != _NO_CONTENT:
+            raise _unavailable(f"it answers with status {answer.status_code}.")
+
+    def delete(self, image_id: str) -> None:
+        """Delete an image, also a protected one; none is a success.
+
+        :raises Unavailable: the Image service does not answer, or refuses
+        """
+        path = f"/images/{urllib.parse.quote(image_id, safe='')}"
+        answer = self._send("DELETE", path)
+        if answer.status_code == _FORBIDDEN:
+            change = [{"op": "replace", "path": "/protected", "value": False}]
+            headers = {"Content-Type": "application/openstack-images-v2.1-json-patch"}
+            self._send("PATCH", path, data=json.dumps(change), headers=headers)
+            answer = self._send("DELETE", path)
+        if answer.status_code not in {_NO_CONTENT, _NOT_FOUND}:
+            raise _unavailable(f"it answers DELETE with status {answer.status_code}.")
+
     def _send(self, method: str, path: str, **options: Any) -> Any:
         try:
             return service_session.send(self._adapter, GROUP, method, f"/v2{path}", **options)
@@ -237,6 +299,26 @@ def _check_status(answer: Any, image_id: str) -> None:
     raise _unavailable(f"it answers with status {status}.")
 
 
+def _refusal(answer: Any) -> exception.AttachdError:
+    """Return the error for a request that the Image service refuses."""
+    reason = f"The Image service refuses this: {_read_reason(answer)}"
+    if answer.status_code == _FORBIDDEN:
+        return exception.Forbidden(reason)
+    if answer.status_code == _CONFLICT:
+        return exception.Conflict(reason=reason)
+    if answer.status_code in {_BAD_REQUEST, _TOO_LARGE}:
+        return exception.BadRequest(reason=reason)
+    return _unavailable(f"it answers with status {answer.status_code}.")
+
+
+def _read_reason(answer: Any) -> str:
+    """Return the text of an error, which the Image service sends as a page."""
+    text = answer.content[: 4 * _SHOWN].decode(errors="replace")
+    return " ".join(re.sub(r"<title>.*?</title>|<[^>]*>", " ", text, flags=re.DOTALL).split())[
+        :_SHOWN
+    ]
+
+
 def _read_chunks(answer: Any, image_id: str) -> Iterator[bytes]:
     try:
         yield from answer.iter_content(CHUNK)
@@ -255,5 +337,5 @@ def _explain(error: Exception) -> str:
     return f"it cannot be reached ({type(error).__name__})."
 
 
-def _unavailable(why: str) -> exception.Unavailable:
-    return exception.Unavailable(reason=f"The Image service does not answer: {why}")
+def _unavailable(why: str) -> exception.ImageServiceUnavailable:
+    return exception.ImageServiceUnavailable(reason=f"The Image service does not answer: {why}")

@@ -37,6 +37,11 @@ def recorder() -> Callable[..., None] | None:
     return compute_events.record_extended if compute.has_credentials() else None
 
 
+def reimaged_recorder() -> Callable[..., None] | None:
+    """Return what stores the events about a volume with a new image, as :func:`recorder`."""
+    return compute_events.record_reimaged if compute.has_credentials() else None
+
+
 def send_due(volume_id: str | None = None) -> None:
     """Send the events that are due, until Compute does not answer.
 

@@ -11,7 +11,14 @@ from attachd.db.attachments.legacy import Creator
 from attachd.db.row_types import AttachmentRow
 from attachd.db.secrets import encryption
 from attachd.db.secrets.encryption import Encrypted
-from attachd.manager import attach, detach, legacy_connections, snapshots, volumes
+from attachd.manager import (
+    attach,
+    detach,
+    image_transfers,
+    legacy_connections,
+    snapshots,
+    volumes,
+)
 from attachd.manager.audit import runner
 from attachd.manager.backends import Backend
 from attachd.manager.periodic_tasks import recovery
@@ -58,6 +65,14 @@ class _VolumeMethods:
     def extend_volume(self, _context: RequestContext, volume: Volume) -> None:
         """See manager_api.extend_volume()."""
         volumes.extend(self._backend, volume.id)
+
+    def reimage_volume(self, _context: RequestContext, volume: Volume) -> None:
+        """See manager_api.reimage_volume()."""
+        image_transfers.reimage(self._backend, volume.id)
+
+    def upload_volume(self, _context: RequestContext, volume: Volume) -> None:
+        """See manager_api.upload_volume()."""
+        image_transfers.upload(self._backend, volume.id)
 
     def manage_volume(self, _context: RequestContext, volume: Volume) -> None:
         """See manager_api.manage_volume()."""

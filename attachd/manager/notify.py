@@ -34,6 +34,8 @@ _ACTIONS: Final[Mapping[Event, tuple[str, str]]] = MappingProxyType(
         Event.MANAGE_FAILED: (messages.MANAGE, messages.NOT_MANAGED),
         Event.UNMANAGE_FAILED: (messages.UNMANAGE, messages.NOT_UNMANAGED),
         Event.REVERT_FAILED: (messages.REVERT, messages.NOT_REVERTED),
+        Event.REIMAGE_FAILED: (messages.REIMAGE, messages.NOT_REIMAGED),
+        Event.UPLOAD_FAILED: (messages.UPLOAD, messages.NOT_UPLOADED),
         Event.CONNECT_FAILED: (messages.CONNECT, messages.NOT_ATTACHED),
         Event.CONNECT_LOST: (messages.CONNECT, messages.NOT_ATTACHED),
         Event.DISCONNECT_FAILED: (messages.DISCONNECT, messages.NOT_DETACHED),
@@ -154,6 +156,8 @@ def _failure_message(volume_id: str, project_id: str, event: Event, cause: Excep
     action, detail = _ACTIONS[event]
     if isinstance(cause, exception.Unavailable | exception.BackendUnreachable):
         detail = messages.BACKEND_DOWN
+    elif isinstance(cause, exception.ImageUnacceptable):
+        detail = messages.UNFIT_IMAGE
     _store_message(volume_id, project_id, action, detail)
 
 

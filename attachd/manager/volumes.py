@@ -61,7 +61,7 @@ def create(backend: Backend, volume_id: str) -> None:
         notify.volume_event(backend, "create.start", row)
         try:
             backend.check_ready()
-            with base.progress_scope(_Progress(row).record):
+            with progress_scope(row):
                 provided = flow_runner.run(_create_flow(backend, row), {})
         except FAILURES as failure:
             record_failure(volume_lease, Event.CREATE_FAILED, failure)
@@ -70,12 +70,24 @@ def create(backend: Backend, volume_id: str) -> None:
         values = {
             "provider": provider,
             **secrets,
-            "admin_metadata": volume_updates.without_progress(row["admin_metadata"]),
+            **without_progress(row),
             "launched_at": models.now(),
             "shared_targets": backend.driver.SHARED_TARGETS,
         }
         if after := record_result(volume_lease, Event.CREATED, {**values, **NO_ERROR}):
             notify.volume_event(backend, "create.end", row, **after)
+
+
+@contextlib.contextmanager
+def progress_scope(row: DriverVolumeRow) -> Iterator[None]:
+    """Store the progress that is reported in the block in the row of the volume."""
+    with base.progress_scope(_Progress(row).record):
+        yield
+
+
+def without_progress(row: DriverVolumeRow) -> dict[str, Any]:
+    """Return the column with the progress as it is when the work is over."""
+    return {"admin_metadata": volume_updates.without_progress(row["admin_metadata"])}
 
 
 class _Progress:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A volume, as the API loads it and the manager works on it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from oslo_versionedobjects import fields
@@ -10,7 +10,7 @@ from attachd import states
 from attachd.context import RequestContext
 from attachd.db.attachments.connect_rules import READONLY
 from attachd.db.idempotency_keys import IdempotencyClaim
-from attachd.db.volumes import volume_store
+from attachd.db.volumes import volume_store, volume_updates
 from attachd.objects.base import AttachdObject, JsonField, Registry, scope
 
 
@@ -96,6 +96,23 @@ class Volume(AttachdObject):
     def fire(self, event: states.Event, **values: Any) -> None:
         """Apply one transition of the state table, and store ``values``."""
         self._follow(volume_store.transition(self.id, event, values), values)
+
+    def begin_reimage(
+        self, image_id: str, pairs: Mapping[str, str], statuses: Collection[str]
+    ) -> None:
+        """Apply the transition to getting another image; see volume_updates.begin_reimage()."""
+        self._follow(volume_updates.begin_reimage(self.id, image_id, pairs, statuses))
+
+    def begin_upload(self, image_id: str) -> None:
+        """Apply the transition to being uploaded; raises InvalidTransition if it is not available.
+
+        The manager has the lock of the volume meanwhile, so no host can use it.
+        """
+        values = {"upload_image_id": image_id}
+        row = volume_store.transition(
+            self.id, states.Event.UPLOAD, values, statuses=("available",)
+        )
+        self._follow(row)
 
     def extend(self, size_gib: int) -> None:
         """Apply the transition to extending; raises QuotaExceeded."""

@@ -6,8 +6,9 @@ Version history of the contract:
 * 1.0: attach, attach_exclusive, check_attach, detach, force_detach, finish_move,
   process_pending, initialize_connection, terminate_connections, compare_exports,
   compare_volume, get_persistent_reservation, create_volume, delete_volume, extend_volume,
-  manage_volume, unmanage_volume, revert_volume, create_snapshot, delete_snapshot,
-  list_manageable, get_manageable, set_log_levels, get_log_levels
+  reimage_volume, upload_volume, manage_volume, unmanage_volume, revert_volume,
+  create_snapshot, delete_snapshot, list_manageable, get_manageable, set_log_levels,
+  get_log_levels
 
 A manager of an older release is called in its own version (versions.py).  An argument that
 it does not have is left out if it is empty; otherwise the request is refused until the manager is
@@ -372,6 +373,18 @@ def extend_volume(context: RequestContext, volume: Volume) -> None:
     """Request growth to the row's ``new_size_gib``; on failure it becomes ``error_extending``."""
     with map_rpc_errors(volume.backend, f"volume {volume.id}"):
         _manager(volume.backend).cast(context, "extend_volume", volume=volume)
+
+
+def reimage_volume(context: RequestContext, volume: Volume) -> None:
+    """Request that the row's image is written to the volume; on failure it becomes ``error``."""
+    with map_rpc_errors(volume.backend, f"volume {volume.id}"):
+        _manager(volume.backend).cast(context, "reimage_volume", volume=volume)
+
+
+def upload_volume(context: RequestContext, volume: Volume) -> None:
+    """Request that the volume is sent to the image of the row's ``upload_image_id``."""
+    with map_rpc_errors(volume.backend, f"volume {volume.id}"):
+        _manager(volume.backend).cast(context, "upload_volume", volume=volume)
 
 
 def manage_volume(context: RequestContext, volume: Volume) -> None:

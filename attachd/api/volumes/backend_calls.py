@@ -5,7 +5,7 @@ Each row records the pending work before the message is sent, so a manager that 
 later.  If the message cannot be sent, the row records the failure: no volume waits indefinitely.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 import contextlib
 from typing import Any
 
@@ -15,6 +15,7 @@ from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import messages, quotas
 from attachd.db.volumes import volume_store
+from attachd.images.glance import Image
 from attachd.objects import Volume
 from attachd.rpc import manager_api
 from attachd.states import Event, VolumeState
@@ -168,6 +169,45 @@ def revert(ctx: RequestContext, volume: Volume, snapshot_id: str) -> None:
     except exception.AttachdError:
         if _revert_if_unsent(volume, Event.REVERTED):
             raise
+
+
+def reimage(ctx: RequestContext, volume: Volume, image: Image, statuses: Collection[str]) -> None:
+    """Mark a volume and have an image written to it.
+
+    :raises InvalidTransition: its status is not one of ``statuses``
+    :raises Conflict: it has several attachments
+    :raises Unavailable: the message could not be sent; the volume is in error
+    :raises BackendFrozen: its backend is frozen
+    """
+    scheduler.check_not_frozen(volume.host)
+    volume.begin_reimage(image.id, image.metadata, statuses)
+    try:
+        manager_api.reimage_volume(ctx, volume)
+    except exception.AttachdError as error:
+        if _revert_if_unsent(volume, Event.REIMAGE_FAILED, error=str(error)):
+            raise
+
+
+def upload(
+    ctx: RequestContext,
+    volume: Volume,
+    image_id: str,
+    create_image: Callable[[], object],
+) -> None:
+    """Mark a volume, make an image, and have the volume sent to it.
+
+    :param create_image: makes the image, without data; what it raises is raised, and the volume
+        is as it was
+    :raises InvalidTransition: it is not available
+    :raises Unavailable: the message could not be sent; a manager goes on when it finds the row
+    """
+    volume.begin_upload(image_id)
+    try:
+        create_image()
+    except exception.AttachdError:
+        _revert_if_unsent(volume, Event.UPLOAD_FAILED, upload_image_id=None)
+        raise
+    manager_api.upload_volume(ctx, volume)
 
 
 def _revert_if_unsent(volume: Volume, event: Event, **values: Any) -> bool:

@@ -34,7 +34,9 @@ MANAGE = "volume_extension:volume_manage"
 UNMANAGE = "volume_extension:volume_unmanage"
 LIST_MANAGEABLE = "volume_extension:list_manageable"
 UPLOAD_IMAGE = "volume_extension:volume_actions:upload_image"
+UPLOAD_PUBLIC = "volume_extension:volume_actions:upload_public"
 REIMAGE = "volume:reimage"
+REIMAGE_RESERVED = "volume:reimage_reserved"
 REVERT = "volume:revert_to_snapshot"
 SET_IMAGE_METADATA = "volume_extension:volume_image_metadata:set"
 REMOVE_IMAGE_METADATA = "volume_extension:volume_image_metadata:remove"
@@ -206,6 +208,30 @@ RULES = [
         "GET /os-volume-manage",
         "GET /os-volume-manage/detail",
     ),
+    policy_rules.rule(
+        UPLOAD_IMAGE,
+        policy_rules.MEMBER,
+        "Create an image from a volume.",
+        f"{_ACTION} (os-volume_upload_image)",
+    ),
+    policy_rules.rule(
+        UPLOAD_PUBLIC,
+        policy_rules.ADMIN,
+        "Create a public image from a volume.",
+        f"{_ACTION} (os-volume_upload_image)",
+    ),
+    policy_rules.rule(
+        REIMAGE,
+        policy_rules.MEMBER,
+        "Write an image to a volume that is available or in error.",
+        f"{_ACTION} (os-reimage)",
+    ),
+    policy_rules.rule(
+        REIMAGE_RESERVED,
+        policy_rules.MEMBER,
+        "Write an image to a volume that is reserved.",
+        f"{_ACTION} (os-reimage)",
+    ),
     # These actions are refused.  The rules decide who gets that answer, and keep policy files
     # of other deployments valid.
     policy_rules.rule(
@@ -216,17 +242,5 @@ RULES = [
         policy_rules.ADMIN,
         "Complete the migration of a volume: refused.",
         f"{_ACTION} (os-migrate_volume_completion)",
-    ),
-    policy_rules.rule(
-        UPLOAD_IMAGE,
-        policy_rules.MEMBER,
-        "Create an image from a volume: refused.",
-        f"{_ACTION} (os-volume_upload_image)",
-    ),
-    policy_rules.rule(
-        REIMAGE,
-        policy_rules.MEMBER,
-        "Write an image to a volume: refused.",
-        f"{_ACTION} (os-reimage)",
     ),
 ]

@@ -112,6 +112,30 @@ RETYPE: Final = fields(
 SET_BOOTABLE: Final = fields({"bootable": BOOLEAN}, "bootable")
 READONLY: Final = fields({"readonly": BOOLEAN}, "readonly")
 
+_UPLOAD: Final = {
+    "image_name": {**TEXT, "minLength": 1, "maxLength": 255},
+    "force": BOOLEAN,
+    "disk_format": {"enum": ["raw", "vmdk", "vdi", "qcow2", "vhd", "vhdx", "ploop"]},
+    "container_format": {**OPTIONAL_TEXT, "maxLength": 255},
+}
+UPLOAD_IMAGE: Final = [
+    (mv.BASE, fields(_UPLOAD, "image_name")),
+    (
+        mv.UPLOAD_IMAGE_PARAMS,
+        fields(
+            {
+                **_UPLOAD,
+                "visibility": {"enum": ["community", "public", "private", "shared"]},
+                "protected": BOOLEAN,
+            },
+            "image_name",
+        ),
+    ),
+]
+REIMAGE: Final = fields(
+    {"image_id": {"type": "string", "format": "uuid"}, "reimage_reserved": BOOLEAN}, "image_id"
+)
+
 _PROPERTY: Final[Schema] = {"type": "string", "maxLength": 65535}
 SET_IMAGE_METADATA: Final = fields(
     {

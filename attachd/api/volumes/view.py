@@ -254,7 +254,7 @@ def updated(
         "multiattach": volume.multiattach,
         **_attachments(attachments, viewer),
     }
-    if viewer.extended and volume.state == VolumeState.CREATING:
+    if viewer.extended and volume.state in {VolumeState.CREATING, VolumeState.DOWNLOADING}:
         copied = volume.admin_metadata.get(PROGRESS)
         shown |= {} if copied is None else {"progress": int(copied)}
     if viewer.is_admin:

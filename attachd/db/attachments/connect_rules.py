@@ -254,7 +254,7 @@ def _is_admitted(current: AttachmentRow, action: Action) -> bool:
 def _status_refuses(locked: LockedVolume, action: Action) -> bool:
     volume, status = locked.volume, _status(locked, action)
     if action in _CONNECTS:
-        return "error" in status
+        return "error" in status or volume["state"] == VolumeState.DOWNLOADING
     return bool(volume["state"] != VolumeState.READY or status == "error")
 
 

@@ -131,6 +131,18 @@ def merge_image_metadata(volume_id: str, pairs: Mapping[str, str]) -> Pairs:
         return _store_pairs(connection, _VOLUME_IMAGE_METADATA, volume_id, before, after)
 
 
+def replace_image_metadata(
+    connection: sa.Connection, volume_id: str, pairs: Mapping[str, str]
+) -> None:
+    """Set the pairs of another image instead of the present ones, within a transaction.
+
+    The transaction holds the lock of the volume's row.
+    """
+    table = _VOLUME_IMAGE_METADATA
+    connection.execute(sa.delete(table).where(table.c.volume_id == volume_id))
+    _store_pairs(connection, table, volume_id, {}, dict(pairs))
+
+
 @retried
 def delete_image_metadata(volume_id: str, key: str) -> None:
     """Remove one pair of the image.

@@ -5,7 +5,7 @@ A volume's ``status`` and ``attach_status`` are stored here only as states.deriv
 Lists are in volume_queries.py, metadata in volume_metadata.py.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, cast
 
 import sqlalchemy as sa
@@ -37,6 +37,7 @@ IN_PROGRESS = frozenset(
     {
         *(VolumeState.CREATING, VolumeState.DELETING, VolumeState.EXTENDING),
         *(VolumeState.MANAGING, VolumeState.UNMANAGING, VolumeState.REVERTING),
+        *(VolumeState.DOWNLOADING, VolumeState.UPLOADING),
     }
 )
 """States in which the backend's manager has work to do."""
@@ -112,6 +113,7 @@ def transition(
     values: Mapping[str, Any] | None = None,
     volume_lease: volume_leases.VolumeLeaseToken | None = None,
     last: Callable[[sa.Connection, str], None] | None = None,
+    statuses: Collection[str] | None = None,
 ) -> VolumeRow:
     """Take a volume through one transition.
 
@@ -120,6 +122,7 @@ def transition(
     :param values: columns to store with the transition
     :param volume_lease: of the work that ends with this transition; it has to be acquired
     :param last: executed last in the transaction, with the id of the volume
+    :param statuses: the statuses in which it is allowed; None: all
     :returns: the row after it; its last content if the transition removed it
     :raises VolumeNotFound: it does not exist any more
     :raises InvalidTransition: it is in no state for this event
@@ -128,6 +131,10 @@ def transition(
     """
     with session.writer() as connection:
         row = lock(connection, volume_id)
+        if statuses is not None and row["status"] not in statuses:
+            raise exception.InvalidTransition(
+                kind="Volume", id=volume_id, source=row["status"], event=event.value
+            )
         if volume_lease is None and event in _COMPLETION_EVENTS:
             volume_leases.check_not_held(connection, row, event.value)
         if volume_lease:

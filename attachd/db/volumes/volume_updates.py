@@ -8,12 +8,14 @@ import sqlalchemy as sa
 
 from attachd import exception, multiattach
 from attachd.db import models, quotas
+from attachd.db.attachments import attachment_rows
 from attachd.db.attachments.connect_rules import READONLY
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
+from attachd.db.row_types import VolumeRow
 from attachd.db.types import type_store
-from attachd.db.volumes import volume_store
-from attachd.states import VolumeState
+from attachd.db.volumes import clone_source, snapshot_rules, volume_metadata, volume_store
+from attachd.states import Event, VolumeState
 
 _VOLUMES = models.volumes
 _SNAPSHOTS = models.snapshots
@@ -74,6 +76,36 @@ def retype(volume_id: str, project_id: str, request: RetypeRequest) -> None:
 
 
 @retried
+def begin_reimage(
+    volume_id: str, image_id: str, pairs: Mapping[str, str], statuses: Collection[str]
+) -> VolumeRow:
+    """Take a volume to the state in which its backend writes another image to it.
+
+    :param pairs: of the image, which the volume has from now on
+    :param statuses: those in which it is allowed
+    :returns: the row after it
+    :raises VolumeNotFound: there is none
+    :raises Conflict: it has several attachments
+    :raises InvalidTransition: its status does not allow it
+    :raises InvalidVolume: it has snapshots, or is being cloned
+    """
+
+    def change(connection: sa.Connection, _id: str) -> None:
+        if len(attachment_rows.visible(attachment_rows.list_holding(connection, _id))) > 1:
+            raise exception.Conflict(
+                reason="Cannot re-image a volume which is attached to more than one server."
+            )
+        snapshot_rules.check_no_snapshots(connection, _id)
+        clone_source.check_no_pending_clone(connection, _id)
+        volume_metadata.replace_image_metadata(connection, _id, pairs)
+
+    values = {"image_id": image_id, "bootable": True, "error": None}
+    return volume_store.transition(
+        volume_id, Event.REIMAGE, values, last=change, statuses=statuses
+    )
+
+
+@retried
 def set_writable(volume_id: str) -> None:
     """Let later attachments write to a volume; see :func:`set_read_only`."""
     _set_readonly_flag(volume_id, "False")
@@ -105,22 +137,24 @@ def _set_readonly_flag(volume_id: str, text: str) -> None:
         )
 
 
+_FILLED: Final = (VolumeState.CREATING.value, VolumeState.DOWNLOADING.value)
+
 PROGRESS: Final = "progress"
 """The key of a volume's admin_metadata with the per cent of it that are copied, as a text."""
 
 
 @retried
 def set_progress(volume_id: str, admin_metadata: Mapping[str, str], percent: int) -> None:
-    """Store how much of a volume is copied, as long as it is being created.
+    """Store how much of a volume is copied, as long as it is being filled.
 
-    :param admin_metadata: of the volume; nothing else changes it before the volume is created
+    :param admin_metadata: of the volume; nothing else changes it before the volume is filled
     """
-    creating = sa.and_(_VOLUMES.c.id == volume_id, _VOLUMES.c.state == VolumeState.CREATING.value)
+    filled = sa.and_(_VOLUMES.c.id == volume_id, _VOLUMES.c.state.in_(_FILLED))
     values = {
         "admin_metadata": {**admin_metadata, PROGRESS: str(percent)},
         "updated_at": _VOLUMES.c.updated_at,
     }
-    session.write(sa.update(_VOLUMES).where(creating).values(values))
+    session.write(sa.update(_VOLUMES).where(filled).values(values))
 
 
 def without_progress(admin_metadata: Mapping[str, str]) -> dict[str, str]:

@@ -36,11 +36,17 @@ from attachd.states import AttachmentState, VolumeState, VolumeStatus
 
 GIB = 2**30
 
-_WITH_DATA = frozenset({VolumeState.READY, VolumeState.EXTENDING, VolumeState.ERROR_EXTENDING})
+_WITH_DATA = frozenset(
+    {
+        *(VolumeState.READY, VolumeState.UPLOADING),
+        *(VolumeState.EXTENDING, VolumeState.ERROR_EXTENDING),
+    }
+)
 _VOLUME_IN_PROGRESS = frozenset(
     {
         *(VolumeState.CREATING, VolumeState.EXTENDING, VolumeState.DELETING),
         *(VolumeState.MANAGING, VolumeState.UNMANAGING, VolumeState.REVERTING),
+        *(VolumeState.DOWNLOADING, VolumeState.UPLOADING),
     }
 )
 _ATTACHMENT_IN_PROGRESS = frozenset({AttachmentState.CONNECTING, AttachmentState.DISCONNECTING})

@@ -3,7 +3,8 @@
 
 from collections.abc import Mapping, Sequence
 import dataclasses
-from typing import Any
+import time
+from typing import Any, Final
 
 from oslo_log import log
 from taskflow import task
@@ -14,10 +15,13 @@ from attachd.conf import CONF
 from attachd.drivers import base
 from attachd.drivers.abilities import Clone, DirectAccess, ManageExisting, OnlineExtend
 from attachd.drivers.base import Driver, Export, VolumeRef, WithSecrets
-from attachd.images import conversion
+from attachd.images import conversion, upload
 from attachd.images.glance import ImageApi
 
 LOG = log.getLogger(__name__)
+
+_PAUSE: Final = 2.0
+"""Seconds before the data of an image is sent again."""
 
 CreateAnswer = dict[str, Any] | WithSecrets[dict[str, Any]]
 
@@ -35,6 +39,11 @@ def build_copy(driver: Driver, volume: VolumeRef, source: VolumeRef) -> linear_f
 def build_import(driver: Driver, volume: VolumeRef, image_id: str) -> linear_flow.Flow:
     """Return the flow for a volume with the data of an image; it provides the same."""
     return linear_flow.Flow("import").add(Import(driver, volume, image_id))
+
+
+def build_export(driver: Driver, volume: VolumeRef, image_id: str) -> linear_flow.Flow:
+    """Return the flow that sends a volume to an image; it provides nothing."""
+    return linear_flow.Flow("export").add(Upload(driver, volume, image_id))
 
 
 def build_delete(driver: Driver, volume: VolumeRef) -> linear_flow.Flow:
@@ -124,10 +133,10 @@ class Import(Create):
         api = ImageApi.of_service()
         for remaining in reversed(range(CONF.glance.transfer_retries + 1)):
             self._driver.delete(self._volume)
-            answer = self._driver.create(self._volume)
+            answer = self._driver.create(_without_answer(self._volume))
             try:
                 self._write(self._driver, api, answer)
-            except exception.Unavailable as error:
+            except exception.ImageServiceUnavailable as error:
                 if not remaining:
                     raise
                 LOG.warning("Volume %s: starting again: %s", self._volume.id, error)
@@ -149,9 +158,51 @@ def _with_answer(volume: VolumeRef, answer: CreateAnswer) -> VolumeRef:
     return dataclasses.replace(volume, provider=answer)
 
 
+def _without_answer(volume: VolumeRef) -> VolumeRef:
+    """Return a volume as it is before its creation."""
+    return dataclasses.replace(volume, provider={}, provider_secrets={})
+
+
 def _step(done: float) -> None:
     base.check_still_owner()
     base.report_progress(done)
+
+
+class Upload(_VolumeTask):
+    """The manager sends the data of the volume to an image."""
+
+    def __init__(self, driver: Driver, volume: VolumeRef, image_id: str) -> None:
+        super().__init__(driver, volume)
+        self._image_id = image_id
+
+    def execute(self) -> None:
+        """Send; again from the beginning after an interruption."""
+        if not isinstance(self._driver, DirectAccess):
+            raise exception.BackendError(
+                f"Backend {self._driver.name} cannot upload volumes.", final=True
+            )
+        api = ImageApi.of_service()
+        for remaining in reversed(range(CONF.glance.transfer_retries + 1)):
+            try:
+                with self._driver.open_data(self._volume, "ro") as data:
+                    upload.upload_volume(api, self._image_id, data, self._volume.size_gib, _step)
+            except exception.ImageServiceUnavailable as error:
+                if not remaining:
+                    raise
+                LOG.warning("Volume %s: sending again: %s", self._volume.id, error)
+                time.sleep(_PAUSE)  # The Image service gives up the former attempt.
+            else:
+                return
+
+    def revert(self, **_flow: Any) -> bool:
+        """Delete the image, which has no data or not all."""
+        try:
+            base.check_still_owner()
+            ImageApi.of_service().delete(self._image_id)
+        except Exception:
+            LOG.exception("Image %s: may be left without data", self._image_id)
+            return False
+        return True
 
 
 class Delete(_VolumeTask):

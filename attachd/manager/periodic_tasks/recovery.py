@@ -26,7 +26,16 @@ from attachd.db.row_types import (
     VolumeRow,
 )
 from attachd.db.volumes import snapshot_store, volume_store
-from attachd.manager import attach, detach, moves, notify, snapshots, telemetry, volumes
+from attachd.manager import (
+    attach,
+    detach,
+    image_transfers,
+    moves,
+    notify,
+    snapshots,
+    telemetry,
+    volumes,
+)
 from attachd.manager.backends import Backend
 from attachd.manager.periodic_tasks import purge
 from attachd.manager.periodic_tasks.periodic_task import PeriodicTask, run_safely
@@ -202,6 +211,8 @@ def _volume_work(backend: Backend, row: VolumeRow) -> Callable[[], object]:
         VolumeState.CREATING: lambda: create(backend, row["id"]),
         VolumeState.DELETING: lambda: volumes.delete(backend, row["id"]),
         VolumeState.EXTENDING: lambda: volumes.extend(backend, row["id"]),
+        VolumeState.DOWNLOADING: lambda: image_transfers.reimage(backend, row["id"]),
+        VolumeState.UPLOADING: lambda: image_transfers.upload(backend, row["id"]),
         VolumeState.MANAGING: lambda: volumes.manage(backend, row["id"]),
         VolumeState.UNMANAGING: lambda: volumes.unmanage(backend, row["id"]),
         VolumeState.REVERTING: lambda: volumes.revert(backend, row["id"]),

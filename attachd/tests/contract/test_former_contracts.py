@@ -47,6 +47,8 @@ CAME: Mapping[str, Mapping[str, Taken]] = {
         "create_volume": Taken("volume"),
         "delete_volume": Taken("volume"),
         "extend_volume": Taken("volume"),
+        "reimage_volume": Taken("volume"),
+        "upload_volume": Taken("volume"),
         "manage_volume": Taken("volume"),
         "unmanage_volume": Taken("volume"),
         "revert_volume": Taken("volume"),

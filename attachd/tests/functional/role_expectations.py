@@ -49,6 +49,8 @@ BODIES: Final[Mapping[str, Any]] = {
     "os-attach": {"mountpoint": "/dev/vdb", "host_name": "compute-1"},
     "os-initialize_connection": {"connector": db_rows.CONNECTOR},
     "os-terminate_connection": {"connector": db_rows.CONNECTOR},
+    "os-volume_upload_image": {"image_name": "disk"},
+    "os-reimage": {"image_id": "11111111-2222-4333-8444-555555555555"},
 }
 """Bodies of actions that no sample calls and that require a body."""
 

@@ -463,6 +463,7 @@ def _create_volumes() -> None:
         sa.Column("source_volid", sa.String(36)),
         sa.Column("snapshot_id", sa.String(36)),
         sa.Column("image_id", sa.String(36)),
+        sa.Column("upload_image_id", sa.String(36)),
         sa.Column("admin_metadata", LONG_TEXT, nullable=False),
         sa.Column("owner", sa.String(255)),
         sa.Column("error", sa.String(1023)),

@@ -4,10 +4,11 @@
 from collections.abc import Callable
 from pathlib import Path
 import subprocess
+from types import SimpleNamespace
 from unittest import mock
 
 from attachd import exception
-from attachd.images import conversion, glance
+from attachd.images import conversion, glance, qemu_img
 from attachd.tests.fixtures import conf_fixture, fake_glance, lifetime, requirements
 
 _MIB = 2**20
@@ -114,13 +115,13 @@ class FailureTest(ConversionCase):
 
     def test_conversion_with_too_little_memory_is_ended(self):
         image = self.made("qcow2")
-        with mock.patch.object(conversion.units, "Mi", 2**12):  # 4 MiB
+        with mock.patch.object(qemu_img, "units", SimpleNamespace(Mi=2**12, Gi=2**30)):  # 4 MiB
             self.assertRaises(exception.ImageUnacceptable, self.write, image)
 
     def test_machine_without_qemu_img_says_so(self):
         image = self.made("qcow2")
         with (
-            mock.patch.object(conversion.commands, "which", return_value=None),
+            mock.patch.object(qemu_img.commands, "which", return_value=None),
             self.assertRaisesRegex(exception.HostError, "qemu-utils"),
         ):
             self.write(image)
@@ -133,7 +134,7 @@ class FailureTest(ConversionCase):
         conf_fixture.override(self, "conversion_timeout", 1, group="glance")  # the subject
         with (
             mock.patch.object(
-                conversion.sandbox.Confinement,
+                qemu_img.sandbox.Confinement,
                 "command_line",
                 lambda _self, *_line: [f"{sleeper}"],
             ),

@@ -13,6 +13,7 @@ from attachd.tests.fixtures import databases, db_rows
 OWNED = {
     *(VolumeState.CREATING, VolumeState.DELETING, VolumeState.EXTENDING),
     *(VolumeState.MANAGING, VolumeState.UNMANAGING, VolumeState.REVERTING),
+    *(VolumeState.DOWNLOADING, VolumeState.UPLOADING),
 }
 ON_REMOVAL = {Event.DELETE, Event.DELETED, Event.UNMANAGE, Event.UNMANAGED}
 NOT_MANAGED = {VolumeState.MANAGING, VolumeState.ERROR_MANAGING}

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write other images to volumes, and make images of volumes; creation is in volumes.py.
+
+As there, the row says what is to be done.
+"""
+
+import dataclasses
+from typing import Any
+
+from oslo_log import log
+
+from attachd.db.row_types import DriverVolumeRow
+from attachd.manager import backends, compute_events, flow_runner, volumes
+from attachd.manager.backends import Backend
+from attachd.manager.flows import volume as volume_flows
+from attachd.states import Event, VolumeState
+
+LOG = log.getLogger(__name__)
+
+
+def reimage(backend: Backend, volume_id: str) -> None:
+    """Do as :func:`run_reimage` in a background task."""
+    backend.background_tasks.submit(volume_id, lambda: run_reimage(backend, volume_id))
+
+
+def upload(backend: Backend, volume_id: str) -> None:
+    """Do as :func:`run_upload` in a background task."""
+    backend.background_tasks.submit(volume_id, lambda: run_upload(backend, volume_id))
+
+
+def run_reimage(backend: Backend, volume_id: str) -> None:
+    """Make the volume anew with the data of the row's image; or it is empty, and in ``error``."""
+    with volumes.ignore_missing(volume_id), backend.lock(volume_id) as volume_lease:
+        row = volumes.get_in_state(volume_id, VolumeState.DOWNLOADING)
+        if row is None:
+            return
+        try:
+            backend.check_ready()
+            image_id = row["image_id"]
+            assert image_id is not None, "a volume that gets an image has its id"
+            flow = volume_flows.build_import(backend.driver, backends.volume_ref(row), image_id)
+            with volumes.progress_scope(row):
+                provided = flow_runner.run(flow, {})
+        except volumes.FAILURES as failure:
+            values = _make_empty(backend, row)
+            volumes.record_failure(volume_lease, Event.REIMAGE_FAILED, failure, **values)
+            return
+        notified = compute_events.reimaged_recorder()
+        values = {**_stored(provided), **volumes.NO_ERROR, **volumes.without_progress(row)}
+        after = volumes.record_result(volume_lease, Event.REIMAGED, values, notified)
+        if after is not None and notified is not None:
+            compute_events.send_due(volume_id)
+
+
+def _stored(provided: dict[str, Any]) -> dict[str, Any]:
+    provider, secrets = backends.split_secrets(provided["answer"])
+    return {"provider": provider, **secrets}
+
+
+def _make_empty(backend: Backend, row: DriverVolumeRow) -> dict[str, Any]:
+    """Create the volume without data, after a failure has left none; return what is stored."""
+    empty = dataclasses.replace(backends.volume_ref(row), provider={}, provider_secrets={})
+    values: dict[str, Any] = volumes.without_progress(row)
+    try:
+        backend.check_ready()
+        flow = volume_flows.build_create(backend.driver, empty)
+        return {**values, **_stored(flow_runner.run(flow, {}))}
+    except volumes.FAILURES as failure:
+        LOG.warning("Volume %s: is missing at its backend: %s", row["id"], failure)
+        return values
+
+
+def run_upload(backend: Backend, volume_id: str) -> None:
+    """Send the volume to the row's image; without success the image is deleted."""
+    with volumes.ignore_missing(volume_id), backend.lock(volume_id) as volume_lease:
+        row = volumes.get_in_state(volume_id, VolumeState.UPLOADING)
+        if row is None:
+            return
+        image_id = row["upload_image_id"]
+        assert image_id is not None, "a volume that is uploaded has the id of the image"
+        try:
+            backend.check_ready()
+            ref = backends.volume_ref(row)
+            flow_runner.run(volume_flows.build_export(backend.driver, ref, image_id), {})
+        except volumes.FAILURES as failure:
+            volumes.record_failure(
+                volume_lease, Event.UPLOAD_FAILED, failure, upload_image_id=None
+            )
+            return
+        values = {**volumes.NO_ERROR, "upload_image_id": None}
+        volumes.record_result(volume_lease, Event.UPLOADED, values)

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reimage and upload: the resulting row, also after duplicate messages and failures."""
+
+from attachd.manager import image_transfers
+from attachd.tests.fixtures import backends, conf_fixture, db_rows, fake_glance
+
+
+class _Case(backends.BackendCase):
+    def setUp(self):
+        super().setUp()
+        self.glance = fake_glance.use(self)
+        conf_fixture.override(self, "transfer_retries", 0, group="glance")
+
+    def add(self, state, **values):
+        return db_rows.add_volume(state, owner=backends.HOST, **values)["id"]
+
+
+class ReimageTest(_Case):
+    def test_reimage_makes_volume_anew(self):
+        volume_id = self.add("downloading", image_id=self.glance.add(b"new"), provider={"lun": 7})
+        image_transfers.run_reimage(self.backend, volume_id)
+        row = db_rows.get_volume(volume_id)
+        self.assertEqual(
+            ("ready", {"lun": 1}, None), (row["state"], row["provider"], row["owner"])
+        )
+        self.assertEqual(["delete", "create"], self.driver.methods)
+
+    def test_failed_reimage_leaves_empty_volume(self):
+        image = self.glance.add(b"new", os_hash_value="0")
+        volume_id = self.add("downloading", image_id=image, provider={"lun": 7})
+        image_transfers.run_reimage(self.backend, volume_id)
+        row = db_rows.get_volume(volume_id)
+        self.assertEqual(("error", {"lun": 1}), (row["state"], row["provider"]))
+        self.assertIn("checksum", row["error"])
+        self.assertEqual(["delete", "create", "delete", "create"], self.driver.methods)
+
+    def test_reimage_with_backend_that_fails_keeps_reason(self):
+        volume_id = self.add("downloading", image_id=self.glance.add(b"new"))
+        with self.driver.failing("create"):
+            image_transfers.run_reimage(self.backend, volume_id)
+        row = db_rows.get_volume(volume_id)
+        self.assertEqual("error", row["state"])
+        self.assertIn("backend failed", row["error"])
+
+    def test_late_message_does_nothing(self):
+        volume_id = db_rows.add_volume("ready")["id"]
+        image_transfers.run_reimage(self.backend, volume_id)
+        image_transfers.run_upload(self.backend, volume_id)
+        image_transfers.run_reimage(self.backend, "11111111-2222-4333-8444-555555555555")
+        self.assertEqual([], self.driver.driver_calls)
+
+
+class UploadTest(_Case):
+    def upload(self, image):
+        volume_id = self.add("uploading", size_gib=0, upload_image_id=image)
+        image_transfers.run_upload(self.backend, volume_id)
+        row = db_rows.get_volume(volume_id)
+        self.assertEqual(("ready", None, None), tuple(row[it] for it in _UPLOAD_COLUMNS))
+        return row
+
+    def test_upload_fills_image(self):
+        image = self.glance.add(b"", status="queued")
+        self.assertIsNone(self.upload(image)["error"])
+        self.assertEqual("active", self.glance.images[image]["status"])
+
+    def test_failed_upload_deletes_image_and_keeps_reason(self):
+        image = self.glance.add(b"", status="queued", protected=True)
+        self.glance.refuse_data = [(500, b"")]
+        self.assertIn("with status 500", self.upload(image)["error"])
+        self.assertEqual({}, self.glance.images)
+
+    def test_upload_to_missing_image_ends(self):
+        self.upload("11111111-2222-4333-8444-555555555555")
+
+
+_UPLOAD_COLUMNS = ("state", "owner", "upload_image_id")
