@@ -1,12 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Client of tgtd, the iSCSI target daemon in user space; for the tgt driver.
 
-Requests for each host go to its control socket, requests for each target through the command
-tgtadm; control_socket.py explains why.
-
 Properties of tgtd (tested with 1.0.85):
 
-* tgtadm exits with 0 also when tgtd hangs up in the middle; only its standard error shows it.
 * The accounts of a target have places.  Freeing a place before an occupied one loses the last
   account and makes tgtd crash at the next listing, so places are freed from the end only.
 * To change the size of a unit, its file has to be closed and opened again, and a command
@@ -20,20 +16,25 @@ Properties of tgtd (tested with 1.0.85):
 from collections.abc import Sequence
 from dataclasses import dataclass
 import secrets
+from typing import Any
 
 from attachd import exception
-from attachd.drivers import base, command
 from attachd.drivers.tgt import parser
-from attachd.drivers.tgt.control_socket import ANY_TARGET, Code, Control, Mode, Operation, Request
-from attachd.linux import commands
+from attachd.drivers.tgt.control_socket import (
+    ANY_TARGET,
+    Code,
+    Control,
+    Mode,
+    Operation,
+    Refused,
+    Request,
+)
 
 LUN = 1
 
 _MAX_SOCKET_PATH = 100
 _FIRST_TID, _TIDS = 0x3000_0000, 0x1000_0000
 _NEW_TID_TRIES = 5
-_AWAY = " to tgt daemon, "
-"""What tgtadm says if it cannot connect or send."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Tgtd:
             raise exception.BackendError(
                 f"The path {_address(self)} is too long for a socket.", final=True
             )
-        self._adm("show", "sys")
+        _shown(self, Mode.SYSTEM)
 
     def targets(self, of_volume: str = "") -> list[parser.Target]:
         """List all targets, or those of a volume, by the name of its first one."""
@@ -70,49 +71,46 @@ class Tgtd:
         """Create a target with a new name, closed to all hosts, and return its number."""
         for _ in range(_NEW_TID_TRIES):
             tid = _FIRST_TID + secrets.randbelow(_TIDS)
-            outcome = self._ask("new", "target", "--tid", f"{tid}", "--targetname", name)
-            if "already exists" not in outcome.stderr:
-                _demand(outcome)
+            try:
+                self._ask(Mode.TARGET, Operation.NEW, tid, f"targetname={name}")
+            except Refused as error:
+                if error.answer != Code.TARGET_EXISTS:
+                    raise
+            else:
                 return tid
         raise exception.BackendError(f"tgtd has a target {name} already, or no number for it.")
 
     def delete_target(self, tid: int) -> None:
         """Remove a target without sessions, its unit and its list of initiators."""
-        self._adm("delete", "target", "--tid", f"{tid}", but="can't find the target")
+        self._ask(Mode.TARGET, Operation.DELETE, tid, passed=(Code.NO_TARGET,))
 
     def open_target(self, tid: int) -> None:
         """Let a target accept logins and commands, as a new one does."""
-        self._adm("update", "target", "--tid", f"{tid}", "--name", "state", "--value", "ready")
+        self._ask(Mode.TARGET, Operation.UPDATE, tid, "state=ready")
 
     def close_target(self, tid: int) -> None:
         """Answer logins with "try again later", and commands not at all."""
-        self._adm("update", "target", "--tid", f"{tid}", "--name", "state", "--value", "offline")
+        self._ask(Mode.TARGET, Operation.UPDATE, tid, "state=offline")
 
     def new_unit(self, tid: int, path: str) -> None:
         """Create the one logical unit of a target, over a file."""
-        self._adm(
-            "new", "logicalunit", "--tid", f"{tid}", "--lun", f"{LUN}", "--backing-store", path,
-            but="already exists",
-        )  # fmt: skip
+        passed = (Code.UNIT_EXISTS,)
+        self._ask(Mode.UNIT, Operation.NEW, tid, f"path={path}", passed, lun=LUN)
 
     def set_unit(self, tid: int, **params: str) -> None:
         """Change the logical unit, by tgtd's names of its parameters."""
-        listed = ",".join(f"{key}={value}" for key, value in params.items())
-        self._adm(
-            "update", "logicalunit", "--tid", f"{tid}", "--lun", f"{LUN}", "--params", listed
-        )
+        listed = "".join(f"{key}={value}," for key, value in params.items())
+        self._ask(Mode.UNIT, Operation.UPDATE, tid, f"targetOps {listed}", lun=LUN)
 
     def allow(self, tid: int, initiator: str) -> None:
         """Allow logins of an initiator."""
         name = f"initiator-name={initiator}"
-        passed = (Code.ACL_EXISTS,)
-        _control(self).ask(Request(Mode.TARGET, Operation.BIND, tid, name, passed))
+        self._ask(Mode.TARGET, Operation.BIND, tid, name, (Code.ACL_EXISTS,))
 
     def forbid(self, tid: int, initiator: str) -> None:
         """Refuse new logins of an initiator; sessions stay."""
         name = f"initiator-name={initiator}"
-        passed = (Code.NO_ACL,)
-        _control(self).ask(Request(Mode.TARGET, Operation.UNBIND, tid, name, passed))
+        self._ask(Mode.TARGET, Operation.UNBIND, tid, name, (Code.NO_ACL,))
 
     def connections(self, tid: int) -> list[parser.Connection]:
         """List the connections of a target that exists."""
@@ -120,10 +118,9 @@ class Tgtd:
 
     def close(self, tid: int, connection: parser.Connection) -> None:
         """Start to close a connection; it is listed until its last command is done."""
-        self._adm(
-            "delete", "conn", "--tid", f"{tid}", "--sid", f"{connection.sid}",
-            "--cid", f"{connection.cid}", but="can't find the",
-        )  # fmt: skip
+        numbers = connection.sid, connection.cid
+        passed = (Code.NO_TARGET, Code.NO_SESSION, Code.NO_CONNECTION)
+        self._ask(Mode.CONNECTION, Operation.DELETE, tid, "", passed, connection=numbers)
 
     def accounts(self) -> list[str]:
         """List the CHAP users of all targets."""
@@ -132,8 +129,7 @@ class Tgtd:
     def new_account(self, user: str, secret: str) -> None:
         """Create a CHAP user; an existing one keeps its secret."""
         body = f"user={user},password={secret}"
-        passed = (Code.USER_EXISTS,)
-        _control(self).ask(Request(Mode.ACCOUNT, Operation.NEW, body=body, passed=passed))
+        self._ask(Mode.ACCOUNT, Operation.NEW, ANY_TARGET, body, (Code.USER_EXISTS,))
 
     def bind_account(self, tid: int, user: str) -> None:
         """Allow a CHAP user to log in to a target; an unknown user is ignored."""
@@ -156,23 +152,22 @@ class Tgtd:
 
     def delete_account(self, user: str) -> None:
         """Delete a CHAP user, which must not be bound to a target that stays."""
-        body, passed = f"user={user}", (Code.NO_USER,)
-        _control(self).ask(Request(Mode.ACCOUNT, Operation.DELETE, body=body, passed=passed))
+        self._ask(Mode.ACCOUNT, Operation.DELETE, ANY_TARGET, f"user={user}", (Code.NO_USER,))
 
-    def _adm(self, operation: str, mode: str, *arguments: str, but: str = "") -> str:
-        """Execute a request; an error that contains ``but`` means that it was done before."""
-        outcome = self._ask(operation, mode, *arguments)
-        if but and but in outcome.stderr:
-            return ""
-        return _demand(outcome)
+    def _ask(
+        self,
+        mode: Mode,
+        operation: Operation,
+        tid: int,
+        body: str = "",
+        passed: Sequence[Code] = (),
+        **numbers: Any,
+    ) -> None:
+        """Execute a request that changes something.
 
-    def _ask(self, operation: str, mode: str, *arguments: str) -> commands.CommandResult:
-        """Run tgtadm once; without the right to change the backend only reads are allowed."""
-        line = ["tgtadm", "--control-port", f"{self.port}", "--lld", "iscsi"]
-        line += ["--op", operation, "--mode", mode, *arguments]
-        if operation != "show":
-            base.check_still_owner()
-        return command.run(line, self.timeout, {"TGT_IPC_SOCKET": self.socket})
+        :param numbers: further fields of the request
+        """
+        _control(self).ask(Request(mode, operation, tid, body, passed, **numbers))
 
 
 def _address(tgtd: Tgtd) -> str:
@@ -190,11 +185,3 @@ def _shown(tgtd: Tgtd, mode: Mode, tid: int = ANY_TARGET) -> str:
 def _binding(tid: int, user: str) -> Request:
     passed = (Code.USER_EXISTS, Code.NO_USER)
     return Request(Mode.ACCOUNT, Operation.BIND, tid, f"user={user}", passed)
-
-
-def _demand(outcome: commands.CommandResult) -> str:
-    if outcome.exit_code or outcome.stderr:
-        away = _AWAY in outcome.stderr
-        kind = exception.BackendUnreachable if away else exception.BackendError
-        raise kind(f"tgtd: {outcome.stderr or 'unknown error'}.")
-    return outcome.stdout

@@ -2,8 +2,7 @@
 """Requests to tgtd's control socket, in the format of tgtadm; for client.py.
 
 tgtadm takes secrets only as an argument, where each user of the machine can read them while it
-runs.  And a process for each request would take too long if a volume has many hosts: they wait for
-each other, and hosts whose accounts are behind a removed one cannot log in meanwhile.
+runs.  And a process for each request takes ten times as long as the request itself.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -19,7 +18,7 @@ from typing import NamedTuple
 from attachd import exception
 from attachd.drivers import base
 
-# struct tgtadm_req: mode, operation, driver, length of it all, target, session, unit,
+# struct tgtadm_req: mode, operation, driver, length of it all, target, session, LUN,
 # connection, host, device type, account direction, packed, forced; unchanged since 2012.
 _REQUEST = struct.Struct("@ii64sIiQQIIIIII")
 # struct tgtadm_rsp: error, length of it all; a text follows.
@@ -33,7 +32,9 @@ ANY_TARGET = -1
 class Mode(enum.IntEnum):
     """Subject of a request."""
 
+    SYSTEM = 0
     TARGET = 1
+    UNIT = 2
     CONNECTION = 6
     ACCOUNT = 7
 
@@ -46,11 +47,20 @@ class Operation(enum.IntEnum):
     SHOW = 2
     BIND = 3
     UNBIND = 4
+    UPDATE = 5
 
 
 class Code(enum.IntEnum):
-    """Answers of tgtd that are no errors."""
+    """Answers of tgtd that callers distinguish.
 
+    Source: tgt 1.0.85, tgtadm_error.h.
+    """
+
+    NO_TARGET = 4
+    NO_SESSION = 6
+    NO_CONNECTION = 7
+    TARGET_EXISTS = 9
+    UNIT_EXISTS = 11
     ACL_EXISTS = 12
     NO_ACL = 13
     USER_EXISTS = 14
@@ -63,6 +73,8 @@ class Request(NamedTuple):
     :ivar tid: of the target, or ANY_TARGET
     :ivar body: ``user=NAME``, of a new one also ``,password=SECRET``, or ``initiator-name=NAME``
     :ivar passed: answers that mean that it was done before
+    :ivar lun: of the unit
+    :ivar connection: the numbers of a session and of a connection in it
     """
 
     mode: Mode
@@ -70,6 +82,20 @@ class Request(NamedTuple):
     tid: int = ANY_TARGET
     body: str = ""
     passed: Collection[Code] = ()
+    lun: int = 0
+    connection: tuple[int, int] = (0, 0)
+
+
+class Refused(exception.BackendError):
+    """tgtd has refused a request; never final.
+
+    :ivar answer: see :class:`Code`
+    """
+
+    def __init__(self, request: Request, answer: int) -> None:
+        known = f" ({Code(answer).name})" if answer in set(Code) else ""
+        super().__init__(f"tgtd refused {_named(request)}: error {answer}{known}.")
+        self.answer = answer
 
 
 @dataclass(frozen=True)
@@ -127,16 +153,17 @@ class Control:
             ) from error
         for request, (code, _said) in zip(requests, answers, strict=True):
             if code not in {_DONE, *request.passed}:
-                raise exception.BackendError(f"tgtd refused {_named(request)}: error {code}.")
+                raise Refused(request, code)
         return [said for _code, said in answers]
 
     @contextlib.contextmanager
     def _start_request(self, request: Request) -> Iterator[socket.socket]:
         """Send a request without its last byte."""
         text = request.body.encode() + _LAST
+        session, connection = request.connection
         head = _REQUEST.pack(
             request.mode, request.operation, b"iscsi", _REQUEST.size + len(text), request.tid,
-            0, 0, 0, 0, 0, 0, 0, 0,
+            session, request.lun, connection, 0, 0, 0, 0, 0,
         )  # fmt: skip
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
             channel.settimeout(self.timeout)

@@ -352,7 +352,7 @@ def _check_options(options: cfg.ConfigOpts.GroupAttr) -> None:
         )
     if "," in options.tgt_volumes_dir:
         raise exception.BackendError(
-            "tgt_volumes_dir must not contain a comma, which tgtadm takes for a separator.",
+            "tgt_volumes_dir must not contain a comma, which tgtd takes for a separator.",
             final=True,
         )
 

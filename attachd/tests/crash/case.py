@@ -92,7 +92,14 @@ class EachCallCase(CrashCase):
 
     def test_crash_points_cover_database_messages_driver_and_tools(self):
         names = {point.name for points in self.recorded.values() for point in points}
-        for part in ("COMMIT", "acknowledge", "reply", "driver grant", "driver revoke", "tgtadm"):
+        for part in (
+            "COMMIT",
+            "acknowledge",
+            "reply",
+            "driver grant",
+            "driver revoke",
+            "NEW TARGET",
+        ):
             self.assertTrue([name for name in names if part in name], part)
 
     def test_reservation_calls_killed_at_each_step_are_recovered(self):

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of data through the tgt driver, with a real tgtd and real initiators."""
 
-import os
-from pathlib import Path
 import secrets
+from unittest import mock
 import uuid
 
-import fixtures
 from oslo_config import cfg
 import testtools
 
@@ -177,19 +175,14 @@ class ByCommandTest(RealDataCase):
         self.assertEqual([False, True], sorted(unit.read_only for unit in units))
         self.assertEqual({uuid.UUID(self.volume.id).hex}, {unit.scsi_id for unit in units})
 
-    def test_secrets_are_in_no_process_arguments(self):
-        folder = Path(self.useFixture(fixtures.TempDir()).path)
-        wrapper, result = folder / "tgtadm", folder / "recorded"
-        real = requirements.require_tool(self, "tgtadm")
-        wrapper.write_text(f'#!/bin/sh\necho "$@" >> {result}\nexec {real} "$@"\n')
-        wrapper.chmod(0o700)
-        self.useFixture(fixtures.EnvironmentVariable("PATH", f"{folder}:{os.environ['PATH']}"))
+    def test_driver_starts_no_process(self):
+        """Arguments of a process, such as secrets, are for each user of the machine to read."""
         export = self.export(self.a)
-        info = self.driver.grant(self.volume, export)
+        with mock.patch("subprocess.Popen", side_effect=AssertionError):
+            info = self.driver.grant(self.volume, export)
         self.a.read(info, 0, 512)
-        self.driver.revoke(self.volume, export, [])
-        self.assertIn(self.volume.id, result.read_text())
-        self.assertNotIn(export.secret, result.read_text())
+        with mock.patch("subprocess.Popen", side_effect=AssertionError):
+            self.driver.revoke(self.volume, export, [])
 
     def _probe(self, info):
         """Log in as host a, as os-brick would without auth_method."""

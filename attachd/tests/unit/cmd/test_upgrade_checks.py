@@ -80,7 +80,7 @@ class StorageTest(CheckTest):
     def test_storage_check_of_unreachable_tgtd_fails_with_reason(self):
         path = str(self.folder / "unknown")
         result = self.use("tgt", tgt_control_socket=path, tgt_timeout=TIMEOUT)
-        self.assert_result(Code.FAILURE, result, "status-tgt", "tgtadm")
+        self.assert_result(Code.FAILURE, result, "status-tgt", path)
 
     def test_storage_check_of_unknown_driver_fails_with_name(self):
         result = self.use("nothing")

@@ -5,72 +5,58 @@ import unittest
 from unittest import mock
 
 from attachd import exception
-from attachd.drivers import command
 from attachd.drivers.tgt import client
-from attachd.drivers.tgt.control_socket import Code
-from attachd.linux import commands
-
-DONE = commands.CommandResult(0, "", "")
-
-
-def refused(stderr, code=22):
-    return commands.CommandResult(code, "", f"tgtadm: {stderr}")
+from attachd.drivers.tgt.control_socket import Code, Mode, Operation, Refused, Request
 
 
 class TgtdTest(unittest.TestCase):
-    """Requests through tgtadm."""
+    """Requests for targets."""
 
     def setUp(self):
         super().setUp()
         self.tgtd = client.Tgtd("/run/socket", 3, 7.5)
-        self.run_tool = self.enterContext(mock.patch.object(command, "run", return_value=DONE))
+        self.control = self.enterContext(mock.patch.object(client, "Control", autospec=True))
+        self.ask = self.control.return_value.ask
 
-    def test_tgtadm_has_control_port_socket_and_timeout(self):
-        self.tgtd.delete_target(5)
-        line, timeout, environment = self.run_tool.call_args.args
-        self.assertEqual(["tgtadm", "--control-port", "3"], line[:3])
-        self.assertEqual((7.5, {"TGT_IPC_SOCKET": "/run/socket"}), (timeout, environment))
+    def refuse(self, *answers):
+        """Have tgtd refuse the next requests; None: it accepts."""
+        self.ask.side_effect = [
+            Refused(Request(Mode.TARGET, Operation.NEW), answer) if answer else ""
+            for answer in answers
+        ]
 
-    def test_tgtadm_failure_raises_error_with_reason(self):
-        self.run_tool.return_value = refused("this target is still active")
-        with self.assertRaisesRegex(exception.BackendError, "still active") as caught:
+    def test_failure_raises_error_with_reason(self):
+        self.refuse(18)
+        with self.assertRaisesRegex(exception.BackendError, "NEW TARGET: error 18") as caught:
             self.tgtd.delete_target(5)
         self.assertFalse(caught.exception.final)
 
-    def test_tgtadm_success_with_error_output_raises(self):
-        self.run_tool.return_value = refused("tgtd closed the socket", code=0)
-        for call in (self.tgtd.check, lambda: self.tgtd.new_target("iqn.x:v")):
-            with self.assertRaisesRegex(exception.BackendError, "closed the socket"):
-                call()
-
-    def test_tgtadm_without_daemon_raises_backend_unreachable(self):
-        self.run_tool.return_value = refused(
-            "can't connect to tgt daemon, Connection refused", 107
-        )
-        with self.assertRaises(exception.BackendUnreachable):
-            self.tgtd.check()
-
-    def test_tgtadm_error_of_repeated_request_is_ignored(self):
-        for stderr, call in (
-            ("this logical unit number already exists", lambda: self.tgtd.new_unit(5, "/file")),
-            ("can't find the target", lambda: self.tgtd.delete_target(5)),
-            ("can't find the session", lambda: self.tgtd.close(5, mock.Mock(sid=1, cid=0))),
+    def test_requests_ignore_codes_of_repeated_request(self):
+        gone = {Code.NO_TARGET, Code.NO_SESSION, Code.NO_CONNECTION}
+        for passed, call in (
+            ({Code.UNIT_EXISTS}, lambda: self.tgtd.new_unit(5, "/file")),
+            ({Code.NO_TARGET}, lambda: self.tgtd.delete_target(5)),
+            (gone, lambda: self.tgtd.close(5, mock.Mock(sid=1, cid=0))),
         ):
-            with self.subTest(stderr):
-                self.run_tool.return_value = refused(stderr)
+            with self.subTest(passed):
                 call()
+                self.assertEqual(passed, set(self.ask.call_args.args[0].passed))
 
     def test_new_target_with_taken_number_tries_another(self):
-        self.run_tool.side_effect = [refused("this target already exists"), DONE]
+        self.refuse(Code.TARGET_EXISTS, None)
         tid = self.tgtd.new_target("iqn.x:v")
-        lines = [call.args[0] for call in self.run_tool.mock_calls]
-        tried = [line[line.index("--tid") + 1] for line in lines]
-        self.assertEqual(tid, int(tried[-1]))
+        tried = [call.args[0].tid for call in self.ask.mock_calls]
+        self.assertEqual(tid, tried[-1])
         self.assertEqual(2, len(set(tried)))
 
     def test_new_target_with_taken_name_raises(self):
-        self.run_tool.return_value = refused("this target already exists")
+        self.refuse(*[Code.TARGET_EXISTS] * 5)
         with self.assertRaisesRegex(exception.BackendError, "iqn.x:v"):
+            self.tgtd.new_target("iqn.x:v")
+
+    def test_new_target_that_is_refused_otherwise_raises(self):
+        self.refuse(Code.NO_TARGET)
+        with self.assertRaisesRegex(Refused, "error 4 .NO_TARGET."):
             self.tgtd.new_target("iqn.x:v")
 
     def test_new_target_numbers_are_unique(self):

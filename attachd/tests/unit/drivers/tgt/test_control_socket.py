@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests over the control socket, and their answers."""
 
+from pathlib import Path
 import socket
 import struct
 import threading
 import unittest
+from unittest import mock
 
 from attachd import exception
-from attachd.drivers.tgt import control_socket
+from attachd.drivers.tgt import client, control_socket
 from attachd.drivers.tgt.control_socket import Code, Mode, Operation, Request
-from attachd.tests.fixtures import lifetime
+from attachd.tests.fixtures import lifetime, processes, requirements
 from attachd.tests.wait import TIMEOUT
 
 SHOW = Request(Mode.TARGET, Operation.SHOW)
@@ -53,6 +55,66 @@ class ControlTest(unittest.TestCase):
         self.assertEqual(struct.pack("=ii", 7, 3) + b"iscsi\0", self.received[:14])
         self.assertEqual(77, struct.unpack_from("=i", self.received, 76)[0])
         self.assertEqual(b"user=user\0", self.received[120:])
+
+    def test_requests_of_client_equal_those_of_tgtadm(self):
+        tgtadm = requirements.require_tool(self, "tgtadm")
+        tgtd = client.Tgtd(f"{self.path}", 0, TIMEOUT)
+        self.path = Path(f"{self.path}.0")
+        unit = ("logicalunit", "--tid", "7", "--lun", "1")
+        connection = mock.Mock(sid=2**40, cid=3)
+        for call, arguments in (
+            (
+                lambda: tgtd.delete_target(7),
+                ("delete", "--mode", "target", "--tid", "7"),
+            ),
+            (
+                lambda: tgtd.open_target(7),
+                (
+                    "update",
+                    "--mode",
+                    "target",
+                    "--tid",
+                    "7",
+                    "--name",
+                    "state",
+                    "--value",
+                    "ready",
+                ),
+            ),
+            (
+                lambda: tgtd.new_unit(7, "/a"),
+                ("new", "--mode", *unit, "--backing-store", "/a"),
+            ),
+            (
+                lambda: tgtd.set_unit(7, online="0", path="/a"),
+                ("update", "--mode", *unit, "--params", "online=0,path=/a"),
+            ),
+            (
+                lambda: tgtd.close(7, connection),
+                ("delete", "--mode", "conn", "--tid", "7", "--sid", f"{2**40}", "--cid", "3"),
+            ),
+            (
+                lambda: tgtd.allow(7, "iqn.x:a"),
+                ("bind", "--mode", "target", "--tid", "7", "--initiator-name", "iqn.x:a"),
+            ),
+        ):
+            with self.subTest(arguments):
+                line = [tgtadm, "--lld", "iscsi", "--op", *arguments]
+                environment = {"TGT_IPC_SOCKET": f"{self.path.with_suffix('')}"}
+                theirs = self.record(lambda: processes.run(line, env=environment))  # noqa: B023
+                self.assertEqual(theirs, self.record(call))
+
+    def record(self, call):
+        """Return what a call sends: its fields, and the text behind them."""
+        thread = self.serve(struct.pack("=II", 0, 8))
+        call()
+        thread.join()
+        self.path.unlink()
+        fields = list(struct.unpack("@ii64sIiQQIIIIII", self.received[:120]))
+        fields[3] = None  # The length is of the text as well, which may end with a zero.
+        if fields[6] == 2**64 - 1:
+            fields[6] = 0  # tgtadm sends this for "no unit".
+        return fields, self.received[120:].rstrip(b"\0")
 
     def test_listing_is_read_completely(self):
         text = "Target 1: größer\n" * 5000
