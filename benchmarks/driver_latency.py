@@ -13,6 +13,7 @@ import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 import contextlib
+import dataclasses
 from importlib import metadata
 import json
 from pathlib import Path
@@ -28,6 +29,7 @@ import uuid
 from cycle import load, report, started
 
 from attachd.drivers import base
+from attachd.manager import backends
 from attachd.tests.fixtures import ceph, requirements, tgtd
 from attachd.tests.unit.drivers import configured
 
@@ -125,10 +127,7 @@ def _grants(
     driver.setup()
     volumes: list[base.VolumeRef] = []
     try:
-        for _ in range(max(arguments.clients)):
-            volume = base.VolumeRef(f"{uuid.uuid4()}", 1)
-            volumes.append(volume)
-            driver.create(volume)
+        volumes.extend(_create(driver) for _ in range(max(arguments.clients)))
         found = {}
         for number in arguments.clients:
             _grant_at_once(driver, volumes[:number], arguments.warmup)
@@ -142,6 +141,13 @@ def _grants(
         for volume in volumes:
             driver.delete(volume)
         driver.close()
+
+
+def _create(driver: base.Driver) -> base.VolumeRef:
+    """Create a volume, and return it as the manager stores it."""
+    volume = base.VolumeRef(f"{uuid.uuid4()}", 1)
+    answer, columns = backends.split_secrets(driver.create(volume))
+    return dataclasses.replace(volume, provider=answer, **columns)
 
 
 def _grant_at_once(
