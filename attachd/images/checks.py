@@ -57,6 +57,8 @@ def _find_reason(image: Image, size_gib: int) -> str | None:
     """Return why an image does not fit; None: it does."""
     if image.status != ACTIVE:
         return f"Image {image.id} is not active, its status is {image.status}."
+    if not image.size:
+        return f"Image {image.id} has no data."
     if image.size > size_gib * units.Gi:
         return (
             f"Size of specified image {_gib(image.size)}GB is larger than volume size "

@@ -81,6 +81,7 @@ class Image:
     :ivar virtual_size: bytes of the disk that it holds; None: the service does not know it
     :ivar min_disk: GiB
     :ivar hash_algorithm: of hash_value, as hashlib names it; None: there is only the checksum
+    :ivar snapshot_id: of a volume: Compute has made an image without data of its server
     :ivar metadata: what a volume keeps of it: texts, by names
     """
 
@@ -95,13 +96,14 @@ class Image:
     hash_algorithm: str | None
     hash_value: str | None
     is_signed: bool
+    snapshot_id: str | None
     metadata: Mapping[str, str]
 
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> Self:
         """Return the image of a body.
 
-        :raises KeyError, TypeError, ValueError: it is none
+        :raises KeyError, TypeError, ValueError, AttributeError: it is none
         """
         return cls(
             id=str(body["id"]),
@@ -115,8 +117,22 @@ class Image:
             hash_algorithm=body.get("os_hash_algo"),
             hash_value=body.get("os_hash_value"),
             is_signed=SIGNATURE in body,
+            snapshot_id=_find_snapshot(body),
             metadata=_metadata(body),
         )
+
+
+def _find_snapshot(body: Mapping[str, Any]) -> str | None:
+    """Return the snapshot from which the server of an image boots; None: there is none.
+
+    Source: Nova, "Create Image" of a server whose root disk is a volume.
+    """
+    mapping = body.get("block_device_mapping") or "[]"
+    devices = json.loads(mapping) if isinstance(mapping, str) else mapping
+    for device in devices:
+        if device.get("source_type") == "snapshot" and device.get("boot_index") == 0:
+            return str(device["snapshot_id"])
+    return None
 
 
 def _metadata(body: Mapping[str, Any]) -> dict[str, str]:
@@ -214,9 +230,10 @@ class ImageApi:
         if answer.status_code != _CREATED:
             raise _refusal(answer)
 
-    def upload(self, image_id: str, chunks: Iterator[bytes]) -> None:
+    def upload(self, image_id: str, chunks: Iterator[bytes], size: int) -> None:
         """Send the data of an image.
 
+        :param size: of all chunks: not each server of the Image service takes data without it
         :raises ImageNotFound: it is gone
         :raises ImageUnacceptable: the Image service refuses the data
         :raises Unavailable: it does not answer, or stops in the middle
@@ -225,7 +242,7 @@ class ImageApi:
         answer = self._send(
             "PUT",
             f"/images/{urllib.parse.quote(image_id, safe='')}/file",
-            data=chunks,
+            data=_SizedData(chunks, size),
             headers={"Content-Type": "application/octet-stream"},
             timeout=(seconds, seconds),  # The first one counts for sending, too.
             allow_reauth=False,  # The data has been sent.
@@ -297,6 +314,17 @@ def _check_status(answer: Any, image_id: str) -> None:
     if status == _UNAUTHORIZED:
         raise _unavailable("it does not accept the token. Check [glance].")
     raise _unavailable(f"it answers with status {status}.")
+
+
+class _SizedData:
+    """The body of an upload, as requests takes one whose length is known."""
+
+    def __init__(self, chunks: Iterator[bytes], size: int) -> None:
+        self._chunks = chunks
+        self.len = size
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._chunks
 
 
 def _refusal(answer: Any) -> exception.AttachdError:

@@ -38,7 +38,7 @@ def upload_volume(api: ImageApi, image_id: str, source: Source, size_gib: int, s
     """
     image, size = api.get(image_id), size_gib * units.Gi
     if image.disk_format in checks.PLAIN:
-        api.upload(image_id, _read_volume(source, size, step))
+        api.upload(image_id, _read_volume(source, size, step), size)
         return
     with (
         qemu_img.space_for(image, step) as space,
@@ -48,7 +48,8 @@ def upload_volume(api: ImageApi, image_id: str, source: Source, size_gib: int, s
         os.ftruncate(data.fileno(), size)
         _copy(_read_volume(source, size, lambda done: space.check(done * _READ)), data.fileno())
         _run_qemu_img(image, (data.fileno(), result.fileno()), size, space)
-        api.upload(image_id, _read_file(result.fileno(), step))
+        length = os.fstat(result.fileno()).st_size
+        api.upload(image_id, _read_file(result.fileno(), length, step), length)
 
 
 def _read_volume(source: Source, size: int, step: Step) -> Iterator[bytes]:
@@ -73,8 +74,7 @@ def _run_qemu_img(image: Image, files: tuple[int, int], size: int, space: qemu_i
         raise checks.unacceptable(image, f"qemu-img cannot convert the volume to {name}.")
 
 
-def _read_file(file: int, step: Step) -> Iterator[bytes]:
-    size = os.fstat(file).st_size
+def _read_file(file: int, size: int, step: Step) -> Iterator[bytes]:
     for offset in range(0, size, CHUNK):
         step(_READ + (1 - _READ) * offset / size)
         yield os.pread(file, CHUNK, offset)

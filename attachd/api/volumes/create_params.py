@@ -47,9 +47,15 @@ def build(ctx: RequestContext, requested: CreateRequest) -> dict[str, Any]:
     :raises Unavailable: the Image service does not answer
     """
     _reject_unsupported(requested)
+    image = image_lookup.requested_image(ctx, requested)
+    if image is not None and image.snapshot_id is not None:
+        requested = {
+            **{key: value for key, value in requested.items() if key not in image_lookup.FIELDS},
+            "snapshot_id": image.snapshot_id,
+        }
+        image = None
     snapshot = requested_snapshot(ctx, requested)
     source = snapshot or source_volume(ctx, requested)
-    image = image_lookup.requested_image(ctx, requested)
     volume_type = requested_type(ctx, requested, source)
     specs = volume_type["extra_specs"] if volume_type else {}
     may_be_shared = authorize_sharing(ctx, volume_type)

@@ -5,13 +5,16 @@ Source: the Block Storage API, "Create a volume": imageRef is an id, a name or a
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from oslo_utils import uuidutils
 
 from attachd import exception
 from attachd.context import RequestContext
 from attachd.images.glance import Image, ImageApi
+
+FIELDS: Final = ("imageRef", "image_id")
+"""The fields of a body that name an image."""
 
 
 def requested_image(ctx: RequestContext, requested: Mapping[str, Any]) -> Image | None:
@@ -22,12 +25,12 @@ def requested_image(ctx: RequestContext, requested: Mapping[str, Any]) -> Image 
     :raises Conflict: several have the name
     :raises Unavailable: the Image service does not answer
     """
-    reference = requested.get("imageRef") or requested.get("image_id")
+    reference = next((requested[name] for name in FIELDS if requested.get(name)), None)
     if not reference:
         return None
-    if requested.get("source_volid"):
+    if requested.get("source_volid") or requested.get("snapshot_id"):
         raise exception.BadRequest(
-            reason="A volume is made of imageRef or of source_volid: name one of them."
+            reason="A volume is made of imageRef, source_volid or snapshot_id: name one of them."
         )
     api = ImageApi.of_caller(ctx.auth_token)
     image_id = reference.rpartition("/")[2]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Volumes that are made of images of a fake Glance, and the answers to requests for them."""
 
+import json
 import secrets
 
 from attachd.tests.fixtures import conf_fixture, fake_glance, wsgi_api
@@ -106,6 +107,26 @@ class CreateTest(ImageCase):
     def test_signed_image_is_taken_if_operator_says_so(self):
         conf_fixture.override(self, "signed_images", "ignore", group="glance")
         self.finished(self.create(self.glance.add(b"data", img_signature="x")))
+
+    def test_image_without_data_is_refused(self):
+        self.assertIn("has no data", self.create(self.glance.add(b""), 400))
+
+    def test_image_of_snapshot_makes_volume_of_snapshot(self):
+        source = self.create(self.glance.add(b"data", name="Debian"))
+        self.finished(source)
+        body = {"snapshot": {"volume_id": source}}
+        snapshot = self.expect(202, "POST", "/snapshots", body).body["snapshot"]["id"]
+        path = f"/snapshots/{snapshot}"
+        wait_until(lambda: self.expect(200, "GET", path).body["snapshot"]["status"] == "available")
+        devices = [
+            {"source_type": "snapshot", "boot_index": 1, "snapshot_id": _UNKNOWN},
+            {"source_type": "snapshot", "boot_index": 0, "snapshot_id": snapshot},
+        ]
+        image = self.glance.add(b"", block_device_mapping=json.dumps(devices))
+        volume = self.finished(self.create(image))
+        self.assertEqual(snapshot, volume["snapshot_id"])
+        image = self.glance.add(b"", block_device_mapping=json.dumps(devices[:1]))
+        self.create(image, 400)
 
     def test_image_without_size_of_volume_is_refused(self):
         image = self.glance.add(b"data")

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reimage and upload: the resulting row, also after duplicate messages and failures."""
 
+from types import SimpleNamespace
+from unittest import mock
+
+from attachd.images import upload
 from attachd.manager import image_transfers
 from attachd.tests.fixtures import backends, conf_fixture, db_rows, fake_glance
 
@@ -52,7 +56,10 @@ class ReimageTest(_Case):
 
 class UploadTest(_Case):
     def upload(self, image):
-        volume_id = self.add("uploading", size_gib=0, upload_image_id=image)
+        patched = mock.patch.object(upload, "units", SimpleNamespace(Gi=2**20, Mi=2**20))
+        patched.start()
+        self.addCleanup(patched.stop)
+        volume_id = self.add("uploading", size_gib=1, upload_image_id=image)
         image_transfers.run_upload(self.backend, volume_id)
         row = db_rows.get_volume(volume_id)
         self.assertEqual(("ready", None, None), tuple(row[it] for it in _UPLOAD_COLUMNS))
