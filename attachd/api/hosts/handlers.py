@@ -57,10 +57,7 @@ def host_view(row: ServiceRow) -> dict[str, Any]:
 
 def usage_view(host: str, by_project: Mapping[str, ProjectUsage]) -> list[dict[str, Any]]:
     """Return the usage of a host: the total, then each project."""
-    total = ProjectUsage(
-        sum(usage.volumes for usage in by_project.values()),
-        sum(usage.gib for usage in by_project.values()),
-    )
+    total = ProjectUsage(*map(sum, zip(ProjectUsage(), *by_project.values(), strict=True)))
     return [_resource(host, *row) for row in (("(total)", total), *by_project.items())]
 
 
@@ -72,8 +69,8 @@ def _resource(host: str, project: str, used: ProjectUsage) -> dict[str, Any]:
             "project": project,
             "volume_count": str(used.volumes),
             "total_volume_gb": str(used.gib),
-            "snapshot_count": "0",
-            "total_snapshot_gb": "0",
+            "snapshot_count": str(used.snapshots),
+            "total_snapshot_gb": str(used.snapshot_gib),
         }
     }
 

@@ -253,23 +253,35 @@ def is_frozen(binary: str, host: str) -> bool:
 
 
 class ProjectUsage(NamedTuple):
-    """Number and total size of a project's volumes at one backend."""
+    """Numbers and total sizes of a project's volumes and snapshots at one backend."""
 
-    volumes: int
-    gib: int
+    volumes: int = 0
+    gib: int = 0
+    snapshots: int = 0
+    snapshot_gib: int = 0
 
 
 @retried
 def usage_by_project(backend: str) -> dict[str, ProjectUsage]:
-    """Return number and total size of the volumes at ``host@backend``, by project."""
-    table = models.volumes
-    statement = (
-        sa.select(table.c.project_id, sa.func.count(), sa.func.sum(table.c.size_gib))
-        .where(models.on_backend(backend))
-        .group_by(table.c.project_id)
-        .order_by(table.c.project_id)
+    """Return numbers and total sizes of what is at ``host@backend``, by project."""
+    volumes, snapshots = models.volumes, models.snapshots
+    at_backend = models.on_backend(backend)
+    of_volumes = _sums(volumes).where(at_backend)
+    of_snapshots = (
+        _sums(snapshots).join(volumes, volumes.c.id == snapshots.c.volume_id).where(at_backend)
     )
     with session.reader() as connection:
-        return {
-            row[0]: ProjectUsage(int(row[1]), int(row[2])) for row in connection.execute(statement)
+        found = {
+            row[0]: ProjectUsage(int(row[1]), int(row[2]))
+            for row in connection.execute(of_volumes)
         }
+        for project, number, gib in connection.execute(of_snapshots):
+            used = found.get(project, ProjectUsage())
+            found[project] = used._replace(snapshots=int(number), snapshot_gib=int(gib))
+    return dict(sorted(found.items()))
+
+
+def _sums(table: sa.Table) -> sa.Select[Any]:
+    """Select number and total size of the rows of a table by project."""
+    columns = (table.c.project_id, sa.func.count(), sa.func.sum(table.c.size_gib))
+    return sa.select(*columns).group_by(table.c.project_id)

@@ -35,6 +35,19 @@ class HostsTest(api_context.ApiContextCase):
             [(item["project"], item["total_volume_gb"]) for item in result],
         )
 
+    def test_host_shows_snapshots_by_project(self):
+        volume = db_rows.add_volume(host="h@a#p")["id"]
+        db_rows.add_snapshot(volume, size_gib=5)
+        db_rows.add_snapshot(volume, project_id=api_context.OTHER_PROJECT, size_gib=6)
+        db_rows.add_snapshot(db_rows.add_volume(host="h@ab#p")["id"], size_gib=100)
+        result = [item["resource"] for item in handlers.show("h@a")["host"]]
+        self.assertEqual(
+            [("(total)", "1", "2", "11"), (db_rows.PROJECT, "1", "1", "5"),
+             (api_context.OTHER_PROJECT, "0", "1", "6")],
+            [(item["project"], item["volume_count"], item["snapshot_count"],
+              item["total_snapshot_gb"]) for item in result],
+        )  # fmt: skip
+
     def test_disabled_host_shows_usage(self):
         self.assertEqual(1, len(handlers.show("h@off")["host"]))
 

@@ -142,5 +142,5 @@ class ServicesTest(databases.DatabaseCase):
             ("q", 4, "h@bb#x"),
         ):
             db_rows.add_volume(project_id=project, size_gib=size, host=host)
-        self.assertEqual({"p": (2, 3), "q": (1, 3)}, services.usage_by_project("h@b"))
+        self.assertEqual({"p": (2, 3, 0, 0), "q": (1, 3, 0, 0)}, services.usage_by_project("h@b"))
         self.assertEqual({}, services.usage_by_project("h"))
