@@ -11,6 +11,8 @@ that clients write the data that follows to other objects.
 
 An object named "PREFIXcopy.ID", the *record*, says how far the copy is.
 
+Snapshots of volumes are such views that stay, see snapshots.py.
+
 Source: Ceph's sources, cls/rbd/cls_rbd.cc; librbd/operation/SnapshotCreateRequest.cc.
 """
 
@@ -39,13 +41,15 @@ class Record:
 
     :ivar source: the name of the image
     :ivar snapshot: the id of its snapshot
-    :ivar cloned: the copy exists, and lacks only data
+    :ivar cloned: the copy exists, and lacks only data; of a snapshot of a volume: it is complete
+    :ivar lost: a host had removed the snapshot from the header, which was written anew since
     """
 
     source: str
     source_id: str
     snapshot: int
     cloned: bool = False
+    lost: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,19 +88,43 @@ def branch(pool: Any, copy: str, source: Source, record: Record) -> None:
     """Make the copy, which shares the data of the snapshot, unless it exists."""
     if record.cloned:
         return
-    view = f"{copy}{VIEW_SUFFIX}"
-    for name in (copy, view):  # A process was killed while it made them.
-        objects.remove_names(pool, name)
-    _make_view(pool, view, copy, source, record)
-    stored = image_header.values(source.stored)
+    objects.remove_names(pool, copy)  # A process was killed while it made it.
+    _make_view(pool, copy, source, record)
+    clone_view(pool, copy, copy, source.stored)
+    _write_record(pool, copy, dataclasses.replace(record, cloned=True))
+
+
+def keep(pool: Any, name: str, source: Source, record: Record) -> None:
+    """Make the view of a snapshot of a volume, with which it is complete."""
+    _make_view(pool, name, source, record)
+    _write_record(pool, name, dataclasses.replace(record, cloned=True))
+
+
+def clone_view(pool: Any, snapshot: str, copy: str, stored: image_header.Stored) -> None:
+    """Make an image that shares the data of a view.
+
+    :param snapshot: the name of the view without its suffix, and of its snapshot
+    :param stored: of the source
+    """
+    values = image_header.values(stored)
     base.check_still_owner()
     bindings.load().rbd.RBD().clone(
-        *(pool, view, copy, pool, copy),
-        features=image_header.features(stored) | _LAYERING,
-        order=image_header.order(stored),
+        *(pool, f"{snapshot}{VIEW_SUFFIX}", snapshot, pool, copy),
+        features=image_header.features(values) | _LAYERING,
+        order=image_header.order(values),
     )
     check_id(pool, copy)
-    _write_record(pool, copy, dataclasses.replace(record, cloned=True))
+
+
+def note_lost(pool: Any, name: str, record: Record) -> None:
+    """Note that the header of the source had lost a snapshot, before it is added again."""
+    _write_record(pool, name, dataclasses.replace(record, lost=True))
+
+
+def is_lost(pool: Any, record: Record) -> bool:
+    """Return whether a host has removed the snapshot from the header of the source."""
+    keys = image_header.read(pool, record.source_id)
+    return record.lost or record.snapshot not in image_header.snapshots(keys)
 
 
 def check_snapshot(pool: Any, volume_id: str, record: Record) -> None:
@@ -104,8 +132,7 @@ def check_snapshot(pool: Any, volume_id: str, record: Record) -> None:
 
     :param volume_id: of the source
     """
-    keys = image_header.read(pool, record.source_id)
-    if record.snapshot not in image_header.snapshots(keys):
+    if is_lost(pool, record):
         raise exception.BackendError(
             f"Volume {volume_id}: a host has removed the snapshot {record.snapshot} from the "
             f"header of image {record.source} while it was copied. Detach the volume, and copy "
@@ -175,9 +202,10 @@ def check_id(pool: Any, name: str) -> None:
         )
 
 
-def _make_view(pool: Any, view: str, snapshot: str, source: Source, record: Record) -> None:
+def _make_view(pool: Any, snapshot: str, source: Source, record: Record) -> None:
     """Make an image that has the data of the source for its own."""
-    stored = image_header.values(source.stored)
+    view, stored = f"{snapshot}{VIEW_SUFFIX}", image_header.values(source.stored)
+    objects.remove_names(pool, view)  # A process was killed while it made it.
     striping = {
         name: _NUMBER.unpack(stored[name])[0]
         for name in ("stripe_unit", "stripe_count")

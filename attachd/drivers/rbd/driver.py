@@ -29,6 +29,7 @@ from attachd.drivers.rbd.image_clients import WATCH_TIMEOUT, ImageClients, Watch
 from attachd.drivers.rbd.image_data import ImageAccess
 from attachd.drivers.rbd.images import GIB, Images, Pools
 from attachd.drivers.rbd.resizing import OBJECT_BYTES, Resizing
+from attachd.drivers.rbd.snapshots import ImageSnapshots
 from attachd.linux import sandbox
 
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]*")
@@ -56,6 +57,7 @@ class RbdDriver(
     abilities.OnlineExtend,
     abilities.Evict,
     ImageAccess,
+    ImageSnapshots,
     RememberByRecord,
     existing.ManageByName,
 ):

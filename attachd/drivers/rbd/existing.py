@@ -37,15 +37,15 @@ class ExistingImages(existing.ExistingObjects):
         self._check_releasable = check_releasable
 
     def list(self) -> list[ManageableObject]:
-        """List the volumes, and the other images of the pools, without incomplete copies."""
+        """List the volumes, and the other images of the pools, without copies and snapshots."""
         return [item for found in self._pools for item in self._list(found)]
 
     def _list(self, found: images.Images) -> Sequence[ManageableObject]:
         volumes = [self._managed(found, *item) for item in found.sizes().items()]
         with found.open_pool() as pool, self._errors("The images could not be listed"):
             ids = objects.list_ids(pool)
-            copies = set(found.list_copies())
-            names = [name for name in ids if name not in copies and not self._volume_id(name)]
+            own = set(found.views.list_names(pool))
+            names = [name for name in ids if name not in own and not self._volume_id(name)]
             items = [self._describe(found, pool, ids, name) for name in sorted(names)]
         return volumes + [item for item in items if item]
 

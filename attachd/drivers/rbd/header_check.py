@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The check that the header of a volume's image is the one that is stored; for the rbd driver."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 import contextlib
 import struct
+import types
 from typing import Any, Final
 
 from oslo_log import log
@@ -18,6 +19,8 @@ LOG = log.getLogger(__name__)
 
 _NUMBER: Final = struct.Struct("<Q")
 _OBJECT_MAP: Final = 8
+_UNFINISHED: Final = "attachd_unfinished"
+"""A key of a header that was written anew and lacks its snapshots."""
 
 
 class HeaderCheck:
@@ -58,7 +61,7 @@ class HeaderCheck:
                 volume.id,
                 ", ".join(changes)[:200],
             )
-            self._write(pool, images, stored, volume)
+            self._write(pool, images, stored, volume, keys)
         return stored
 
     def check_releasable(self, volume: base.VolumeRef) -> None:
@@ -72,8 +75,9 @@ class HeaderCheck:
             return
         stored = self.check(volume)
         with images.open_pool() as pool, images.errors(f"Volume {volume.id} was not checked"):
-            if image_header.snapshots(image_header.read(pool, stored["id"])):
-                self._write(pool, images, stored, volume)
+            keys = image_header.read(pool, stored["id"])
+            if image_header.snapshots(keys):
+                self._write(pool, images, stored, volume, keys)
 
     def check_not_exported(self, volume: base.VolumeRef) -> None:
         """Refuse a volume whose attachments have users."""
@@ -100,22 +104,54 @@ class HeaderCheck:
         return image_header.Stored(id=stored["id"], header=dict(stored["header"]))
 
     def _write(
-        self, pool: Any, images: Images, stored: image_header.Stored, volume: base.VolumeRef
+        self,
+        pool: Any,
+        images: Images,
+        stored: image_header.Stored,
+        volume: base.VolumeRef,
+        keys: Collection[str],
     ) -> None:
-        """Write a header anew, with the snapshots of copies in progress."""
-        write_anew(pool, stored, volume.size_gib * GIB)
-        images.add_snapshots(pool, stored["id"])
+        """Write a header anew, with the snapshots of the volume and of copies in progress.
+
+        :param keys: that the header has
+        """
+        if _UNFINISHED not in keys:
+            present = image_header.snapshots(dict.fromkeys(keys, b""))
+            images.views.note_lost(pool, stored["id"], present)
+        write_with_snapshots(pool, images, stored, volume.size_gib * GIB)
 
 
-def write_anew(pool: Any, stored: image_header.Stored, size_bytes: int) -> None:
+def write_with_snapshots(
+    pool: Any, images: Images, stored: image_header.Stored, size_bytes: int
+) -> None:
+    """Replace all keys of a header by those that are stored and those of its snapshots.
+
+    Without the snapshots the header counts as changed, so that no host gets access to it.
+    """
+    write_anew(pool, stored, size_bytes, {_UNFINISHED: b"1"})
+    images.views.add_snapshots(pool, stored["id"])
+    with bindings.load().rados.WriteOpCtx() as change:
+        pool.remove_omap_keys(change, (_UNFINISHED,))
+        base.check_still_owner()
+        pool.operate_write_op(change, object_names.header_name(stored["id"]))
+
+
+def write_anew(
+    pool: Any,
+    stored: image_header.Stored,
+    size_bytes: int,
+    more: Mapping[str, bytes] = types.MappingProxyType({}),
+) -> None:
     """Replace all keys of a header by those that are stored, without snapshots and locks.
 
     The object map is not believed any more: the next client looks for each object.
+
+    :param more: other keys
     """
     kept = image_header.values(stored)
     flags = image_header.MAP_INVALID if image_header.features(kept) & _OBJECT_MAP else 0
     numbers = {image_header.SIZE: size_bytes, "snap_seq": 0, "flags": flags}
-    kept |= {key: _NUMBER.pack(number) for key, number in numbers.items()}
+    kept |= {key: _NUMBER.pack(number) for key, number in numbers.items()} | {**more}
     with bindings.load().rados.WriteOpCtx() as change:
         change.new(0)  # unless it exists
         pool.clear_omap(change)

@@ -20,6 +20,7 @@ from attachd.drivers.rbd.copies import Source
 from attachd.drivers.rbd.image_clients import ImageClients, Watch
 from attachd.drivers.rbd.resizing import Resizing
 from attachd.drivers.rbd.users import Image, Naming
+from attachd.drivers.rbd.views import Views
 
 GIB: Final = 2**30
 _HEAD: Final = struct.pack("<Q", 2**64 - 2)
@@ -35,6 +36,7 @@ class Images:
     :ivar pool: its name
     :ivar clients: those that have its images open
     :ivar errors: see Cluster.errors()
+    :ivar views: of copies in progress and of snapshots
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Images:
         self._resizing = resizing
         self.clients = clients
         self.pool = pool
+        self.views = Views(naming)
 
     def open_pool(self) -> contextlib.AbstractContextManager[Any]:
         """Open the pool for a block; yields rados.Ioctx."""
@@ -58,7 +61,7 @@ class Images:
 
     def has(self, volume_id: str) -> bool:
         """Return whether there is an image of a volume, or an incomplete copy."""
-        names = (self._naming.image(volume_id), self._copy_name(volume_id))
+        names = (self._naming.image(volume_id), self.views.copy_name(volume_id))
         with self.open_pool() as pool, self.errors(f"Volume {volume_id} could not be found"):
             return any(objects.exists(pool, name) for name in names)
 
@@ -134,7 +137,7 @@ class Images:
         The copy becomes independent of its source before it is a volume: otherwise its users
         would have to read all data of the source.
         """
-        name, copy = self._naming.image(volume.id), self._copy_name(volume.id)
+        name, copy = self._naming.image(volume.id), self.views.copy_name(volume.id)
         copied = self._naming.image(source.id)
         doing = f"Volume {volume.id} could not be copied of {source.id}"
         with self.open_pool() as pool, self.errors(doing):
@@ -153,11 +156,22 @@ class Images:
             copies.forget(pool, copy)
             return _describe(pool, volume.id, name)
 
-    def add_snapshots(self, pool: Any, image_id: str) -> None:
-        """Add the snapshots of copies in progress to the header of their source."""
-        for copy, record in sorted(self._records(pool), key=lambda item: item[1].snapshot):
-            if record.source_id == image_id:
-                copies.add_snapshot(pool, record, copy)
+    def branch(
+        self, volume: base.VolumeRef, snapshot: str, stored: image_header.Stored
+    ) -> dict[str, Any]:
+        """Create a volume of a snapshot, unless it exists; an interrupted copy begins anew.
+
+        :param snapshot: its name, see Views.snapshot_name()
+        :param stored: of the image of the snapshot's volume
+        """
+        name, copy = self._naming.image(volume.id), self.views.copy_name(volume.id)
+        with self.open_pool() as pool, self.errors(f"Volume {volume.id} could not be created"):
+            if name not in objects.list_ids(pool):
+                copies.remove(pool, copy)
+                copies.clone_view(pool, snapshot, copy, stored)
+                _complete(pool, copy, volume.size_gib)
+            objects.rename(pool, copy, name)
+            return _describe(pool, volume.id, name)
 
     def extend(self, name: str, size_gib: int) -> None:
         """Extend an image, also one in use; never shorten it."""
@@ -170,21 +184,21 @@ class Images:
 
         :raises BackendError: final=True if a client has it open, or it is being copied
         """
-        name, copy = self._naming.image(volume.id), self._copy_name(volume.id)
+        name, copy = self._naming.image(volume.id), self.views.copy_name(volume.id)
         with self.open_pool() as pool, self.errors(f"Volume {volume.id} could not be deleted"):
             for image in (copy, name):
                 self.clients.check_unused(pool, image)
-            self._check_not_copied(pool, volume.id)
+            self._check_no_snapshots(pool, volume.id)
             copies.remove(pool, copy)
             _remove(pool, name, volume)
 
     def release(self, volume_id: str, name: str) -> None:
         """Give the image of a volume another name, if there is one; remove an incomplete copy."""
-        former, copy = self._naming.image(volume_id), self._copy_name(volume_id)
+        former, copy = self._naming.image(volume_id), self.views.copy_name(volume_id)
         doing = f"Volume {volume_id} could not be unmanaged"
         with self.open_pool() as pool, self.errors(doing):
             self.clients.check_unused(pool, copy)
-            self._check_not_copied(pool, volume_id)
+            self._check_no_snapshots(pool, volume_id)
             copies.remove(pool, copy)
             objects.rename(pool, former, name)
             if objects.exists(pool, former):
@@ -206,28 +220,12 @@ class Images:
     def list_copies(self) -> Sequence[str]:
         """Return the names of incomplete copies, and of the views of their sources."""
         with self.open_pool() as pool, self.errors("The images could not be listed"):
-            return self._copies(pool)
+            return self.views.list_copies(pool)
 
-    def _copy_name(self, volume_id: str) -> str:
-        return f"{self._naming.prefix}copy.{volume_id}"
-
-    def _copies(self, pool: Any) -> Sequence[str]:
-        beginning = self._copy_name("")
-        return [name for name in objects.list_ids(pool) if name.startswith(beginning)]
-
-    def _records(self, pool: Any) -> Iterator[tuple[str, copies.Record]]:
-        """Return the incomplete copies with their records."""
-        for copy in {name.removesuffix(copies.VIEW_SUFFIX) for name in self._copies(pool)}:
-            if record := copies.read_record(pool, copy):
-                yield copy, record
-
-    def _check_not_copied(self, pool: Any, volume_id: str) -> None:
-        name = self._naming.image(volume_id)
-        if any(record.source == name for _copy, record in self._records(pool)):
-            raise exception.BackendError(
-                f"Volume {volume_id} is being copied: image {name} is needed until then.",
-                final=True,
-            )
+    def _check_no_snapshots(self, pool: Any, volume_id: str) -> None:
+        image = self._naming.image(volume_id)
+        if reason := self.views.describe_need(pool, image):
+            raise exception.BackendError(f"Volume {volume_id} {reason}", final=True)
 
 
 def _describe(pool: Any, volume_id: str, name: str) -> dict[str, Any]:

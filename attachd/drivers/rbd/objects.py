@@ -9,6 +9,7 @@ Source: Ceph's sources, include/rbd_types.h and cls/rbd/cls_rbd.cc.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent import futures
 import contextlib
 import errno
 from typing import Any, Final
@@ -19,6 +20,7 @@ from attachd.drivers import base
 DIRECTORY: Final = "rbd_directory"
 _BATCH: Final = 64
 """Objects that are removed at the same time."""
+_ROLLED_BACK_AT_ONCE: Final = 8
 
 
 def list_ids(pool: Any) -> dict[str, str]:
@@ -115,6 +117,24 @@ def remove_data(pool: Any, image_id: str, count: int | None) -> None:
     prefix = f"{object_names.data_prefix(image_id)}."
     numbered = (f"{prefix}{number:016x}" for number in range(count or 0))
     _remove_all(pool, list_objects(pool, prefix) if count is None else numbered)
+
+
+def roll_back(pool: Any, image_id: str, count: int, snapshot: int) -> None:
+    """Give the data objects of an image what they have in a snapshot, some at the same time.
+
+    :param pool: with the snapshots of the image for writing
+    :param count: of the objects
+    """
+    prefix, lib = f"{object_names.data_prefix(image_id)}.", bindings.load()
+
+    def give(number: int) -> None:
+        with contextlib.suppress(lib.rados.ObjectNotFound):
+            pool.rollback_self_managed_snap(f"{prefix}{number:016x}", snapshot)
+
+    with futures.ThreadPoolExecutor(_ROLLED_BACK_AT_ONCE) as threads:
+        for begin in range(0, count, _BATCH):
+            base.check_still_owner()
+            list(threads.map(give, range(begin, min(begin + _BATCH, count))))
 
 
 def list_objects(pool: Any, prefix: str) -> Iterator[str]:

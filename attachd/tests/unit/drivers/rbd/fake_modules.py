@@ -129,6 +129,9 @@ class Pool:
     def set_omap(self, change, names, values):
         change.steps.append(lambda keys: keys.update(zip(names, values, strict=True)))
 
+    def remove_omap_keys(self, change, names):
+        change.steps.append(lambda keys: [keys.pop(name, None) for name in names])
+
     def operate_write_op(self, change, name):
         for step in change.steps:
             step(self.objects.setdefault(name, {}))

@@ -36,7 +36,7 @@ class HeaderCheckTest(PoolCase):
 
     def test_snapshots_of_copies_in_progress_stay_in_a_header_that_is_written_anew(self):
         self.pool.add_header("10ab", migration=b"x")
-        with mock.patch.object(self.images, "add_snapshots") as add:
+        with mock.patch.object(self.images.views, "add_snapshots") as add:
             self.check.check(self.volume)
         add.assert_called_once_with(self.pool, "10ab")
 

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The views in a pool, of copies in progress and of snapshots; see copies.py."""
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+from attachd.drivers.rbd import copies, objects
+from attachd.drivers.rbd.users import Naming
+
+
+class Views:
+    """The views of one pool, which each method is passed open."""
+
+    def __init__(self, naming: Naming) -> None:
+        self._naming = naming
+
+    def copy_name(self, volume_id: str) -> str:
+        """Return the name of a volume that is being copied; that of the view begins with it."""
+        return f"{self._naming.prefix}copy.{volume_id}"
+
+    def snapshot_name(self, snapshot_id: str) -> str:
+        """Return the name of the record of a snapshot; that of its view begins with it."""
+        return f"{self._naming.prefix}snap.{snapshot_id}"
+
+    def list_names(self, pool: Any) -> Sequence[str]:
+        """Return the names of all images that are no volumes and belong to the driver."""
+        return self._begin_with(pool, self.copy_name(""), self.snapshot_name(""))
+
+    def list_copies(self, pool: Any) -> Sequence[str]:
+        """Return the names of incomplete copies, and of the views of their sources."""
+        return self._begin_with(pool, self.copy_name(""))
+
+    def list_snapshots(self, pool: Any) -> dict[str, str]:
+        """Return the volumes of the complete snapshots, by the ids of the snapshots."""
+        beginning = self.snapshot_name("")
+        return {
+            name.removeprefix(beginning): self._naming.volume_id(record.source) or ""
+            for name, record in self._records(pool)
+            if name.startswith(beginning) and record.cloned
+        }
+
+    def snapshots_of(self, pool: Any, image_id: str) -> list[tuple[str, copies.Record]]:
+        """Return the snapshots of an image, also those of copies in progress, by their age."""
+        found = [item for item in self._records(pool) if item[1].source_id == image_id]
+        return sorted(found, key=lambda item: item[1].snapshot)
+
+    def add_snapshots(self, pool: Any, image_id: str) -> None:
+        """Add the snapshots of an image to its header."""
+        for name, record in self.snapshots_of(pool, image_id):
+            copies.add_snapshot(pool, record, name)
+
+    def note_lost(self, pool: Any, image_id: str, present: Collection[int]) -> None:
+        """Note which snapshots the header of an image has lost, before it is written anew.
+
+        :param present: the ids of those that it has
+        """
+        for name, record in self.snapshots_of(pool, image_id):
+            if record.snapshot not in present and not record.lost:
+                copies.note_lost(pool, name, record)
+
+    def describe_need(self, pool: Any, image: str) -> str:
+        """Return why an image has to stay; "": it may go."""
+        needing = [name for name, record in self._records(pool) if record.source == image]
+        if not needing:
+            return ""
+        if needing[-1].startswith(self.snapshot_name("")):
+            return f"has snapshots: their data is in the objects of image {image}."
+        return f"is being copied: image {image} is needed until then."
+
+    def _records(self, pool: Any) -> Iterator[tuple[str, copies.Record]]:
+        found = {name.removesuffix(copies.VIEW_SUFFIX) for name in self.list_names(pool)}
+        for name in sorted(found):
+            if record := copies.read_record(pool, name):
+                yield name, record
+
+    @staticmethod
+    def _begin_with(pool: Any, *beginnings: str) -> Sequence[str]:
+        return [name for name in objects.list_ids(pool) if name.startswith(beginnings)]

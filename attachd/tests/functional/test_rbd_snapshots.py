@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Snapshots of images: what hosts do to them, and managers that are killed."""
+
+import struct
+
+from attachd import exception
+from attachd.ceph import image_header, object_names
+from attachd.drivers import base
+from attachd.tests.fixtures import initiators
+from attachd.tests.functional.rbd_case import GIB, RbdCase, new_id
+from attachd.tests.functional.test_rbd_headers import HostileHost
+from attachd.tests.selection import full_only
+
+BEFORE, AFTER = b"\1" * 4096, b"\2" * 4096
+
+
+class SnapshotCase(HostileHost, RbdCase):
+    def setUp(self):
+        super().setUp()
+        self.host = self.useFixture(initiators.RbdHost(self, "a"))
+        self.source = self.volume()
+
+    def write(self, data):
+        export, info = self.granted(self.source)
+        self.host.write(info, 0, data)
+        self.driver.revoke(self.source, export, [])
+
+    def read(self, volume):
+        export, info = self.granted(volume)
+        data = self.host.read(info, 0, 4096)
+        self.driver.revoke(volume, export, [])
+        return data
+
+    def snapshot(self):
+        """Take a snapshot, removed with the test."""
+        asked = base.SnapshotRef(new_id(), self.source, 1)
+        taken = base.SnapshotRef(asked.id, self.source, 1, self.driver.create_snapshot(asked))
+        self.addCleanup(self.driver.delete_snapshot, taken)
+        return taken
+
+    def header(self):
+        with self.cluster.pool() as pool:
+            return image_header.read(pool, self.source.provider["image"]["id"])
+
+    def execute(self, info, method, arguments):
+        """Call a method of the header's object class with the key of a host."""
+        header = object_names.header_name(self.source.provider["image"]["id"])
+        self.connect(info).execute(header, "rbd", method, arguments)
+
+
+class HostileHostTest(SnapshotCase):
+    """A host writes the header of its image."""
+
+    def remove_from_header(self, taken):
+        export, info = self.granted(self.source)
+        number = struct.pack("<Q", taken.provider["snapshot"])
+        self.execute(info, "snapshot_remove", number)
+        return export
+
+    def assert_lost(self, taken):
+        volume = base.VolumeRef(new_id(), 1)
+        for call in (
+            lambda: self.driver.create_from_snapshot(volume, taken),
+            lambda: self.driver.revert(taken),
+        ):
+            with self.assertRaisesRegex(exception.BackendError, "lost: a host") as caught:
+                call()
+            self.assertTrue(caught.exception.final)
+        self.assertEqual({self.source.id: GIB}, dict(self.driver.list_volumes()))
+
+    def test_snapshot_that_a_host_has_removed_from_the_header_is_not_used(self):
+        taken = self.snapshot()
+        export = self.remove_from_header(taken)
+        self.driver.revoke(self.source, export, [])
+        self.assert_lost(taken)
+
+    def test_header_that_is_written_anew_does_not_hide_the_loss(self):
+        taken, kept = self.snapshot(), self.snapshot()
+        export = self.remove_from_header(taken)
+        with self.cluster.pool() as pool:
+            header = object_names.header_name(self.source.provider["image"]["id"])
+            pool.execute(
+                header,
+                *("rbd", "metadata_set"),
+                struct.pack("<I", 1) + object_names.encode("conf_x") + object_names.encode("1"),
+            )
+        self.driver.revoke(self.source, export, [])
+        self.write(AFTER)  # The grant writes the header anew.
+        self.assertEqual(2, len(image_header.snapshots(self.header())))
+        self.assert_lost(taken)
+        self.driver.create_from_snapshot(volume := base.VolumeRef(new_id(), 1), kept)
+        self.addCleanup(self.driver.delete, volume)
+
+    def test_snapshots_of_a_reader_are_refused_while_it_has_access_and_removed_then(self):
+        self.write(BEFORE)
+        export, info = self.granted(self.source, "ro")
+        arguments = object_names.encode("own") + struct.pack("<Q", 2**40)
+        self.execute(info, "snapshot_add", arguments)
+        asked = base.SnapshotRef(new_id(), self.source, 1)
+        with self.assertRaisesRegex(exception.BackendError, "still exported") as caught:
+            self.driver.create_snapshot(asked)
+        self.assertTrue(caught.exception.final)
+        self.driver.revoke(self.source, export, [])
+        taken = self.snapshot()
+        self.assertEqual([taken.provider["snapshot"]], image_header.snapshots(self.header()))
+        self.write(AFTER)
+        self.driver.revert(taken)
+        self.assertEqual(BEFORE, self.read(self.source))
+
+
+@full_only("storage")
+class KilledTest(SnapshotCase):
+    """A manager that is killed before each change; another one repeats the call, or undoes it."""
+
+    def test_killed_snapshot_is_repeated_or_undone_and_leaves_nothing(self):
+        asked = base.SnapshotRef(new_id(), self.source, 1)
+        before = self.backend.orphans()
+        for method in ("create_snapshot", "delete_snapshot"):
+            if method == "delete_snapshot":
+                self.driver.create_snapshot(asked)
+            for number in self.each_death(method, asked):
+                if method == "create_snapshot":
+                    self.driver.create_snapshot(asked)
+                    self.assertEqual({asked.id: self.source.id}, self.driver.list_snapshots())
+                self.driver.delete_snapshot(asked)
+                self.assertEqual({}, self.driver.list_snapshots())
+                self.assertEqual(before, self.backend.orphans(), (method, number))
+                self.assertEqual([], image_header.snapshots(self.header()))
+                if method == "delete_snapshot":
+                    self.driver.create_snapshot(asked)
+        self.driver.delete_snapshot(asked)
+
+    def test_killed_volume_of_snapshot_is_repeated_or_undone_and_leaves_nothing(self):
+        self.write(BEFORE)
+        taken, volume = self.snapshot(), base.VolumeRef(new_id(), 2)
+        before = self.backend.orphans()
+        for number in self.each_death("create_from_snapshot", volume, taken):
+            if number % 2:
+                notes = self.driver.create_from_snapshot(volume, taken)
+                self.assertEqual(BEFORE, self.read(base.VolumeRef(volume.id, 2, notes)))
+            self.driver.delete(volume)
+            self.assertEqual(before, self.backend.orphans(), number)
+        self.driver.delete(volume)
+
+    def test_killed_revert_is_repeated(self):
+        self.write(BEFORE)
+        first, latest = self.snapshot(), self.snapshot()
+        for number in self.each_death("revert", latest):
+            self.driver.revert(latest)
+            self.assertEqual(BEFORE, self.read(self.source), number)
+            self.write(AFTER)
+        self.driver.create_from_snapshot(volume := base.VolumeRef(new_id(), 1), first)
+        self.addCleanup(self.driver.delete, volume)

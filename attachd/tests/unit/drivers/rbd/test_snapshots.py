@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Refusals of snapshots, on a fake pool; test_rbd_snapshots.py has real ones."""
+
+import dataclasses
+import json
+
+from attachd import exception
+from attachd.ceph import image_header
+from attachd.drivers import base
+from attachd.drivers.rbd import snapshots
+from attachd.tests.unit.drivers.rbd.pool_case import NAME, VOLUME, PoolCase
+
+SNAPSHOT_ID = "5b0c6c1e-3f0f-4a39-9a0c-6d9f6f3a0002"
+
+
+class SnapshotsTest(PoolCase):
+    def setUp(self):
+        super().setUp()
+        stored = image_header.describe("10ab", image_header.read(self.pool, "10ab"))
+        volume = dataclasses.replace(VOLUME, provider={"image": stored})
+        self.snapshot = base.SnapshotRef(SNAPSHOT_ID, volume, 1)
+
+    def add_record(self, snapshot_id, **values):
+        filled = {"source": NAME, "source_id": "10ab", "snapshot": 7, "cloned": True, **values}
+        name = f"attachd-snap.{snapshot_id}"
+        self.pool.objects[name] = json.dumps(filled).encode()
+        self.rbd.list2.return_value.append({"name": f"{name}.source", "id": snapshot_id})
+
+    def assert_refused(self, text, call, *arguments):
+        with self.assertRaisesRegex(exception.BackendError, text) as caught:
+            call(*arguments)
+        self.assertTrue(caught.exception.final)
+
+    def test_complete_snapshot_is_not_taken_again(self):
+        self.add_record(SNAPSHOT_ID)
+        self.assertEqual({"snapshot": 7}, self.driver.create_snapshot(self.snapshot))
+        self.assertNotIn("snapshot_add", {method for _name, _class, method in self.pool.calls})
+
+    def test_incomplete_snapshot_is_missing(self):
+        volume = base.VolumeRef(SNAPSHOT_ID, 1)
+        self.add_record(SNAPSHOT_ID, cloned=False)
+        self.assert_refused("is missing", self.driver.create_from_snapshot, volume, self.snapshot)
+
+    def test_snapshot_whose_loss_is_noted_is_not_used_although_the_header_has_it(self):
+        self.pool.add_header("10ab", snapshot_0000000000000007=b"")
+        self.add_record(SNAPSHOT_ID, lost=True)
+        volume = base.VolumeRef(SNAPSHOT_ID, 1)
+        self.assert_refused("is lost", self.driver.create_from_snapshot, volume, self.snapshot)
+
+    def test_snapshots_of_a_volume_are_limited(self):
+        for number in range(snapshots.MAX_SNAPSHOTS):
+            self.add_record(f"{number}", snapshot=number)
+        self.assert_refused("the most that", self.driver.create_snapshot, self.snapshot)
