@@ -48,7 +48,8 @@ volume_multiattach = true
 [volume-feature-enabled]
 concurrency_tests = true
 backup = false
-snapshot = false
+snapshot = true
+volume_revert = true
 clone = true
 multi_backend = true
 manage_volume = true
