@@ -47,6 +47,14 @@ class ServerAttachmentRow(TypedDict):
     volume_host: str | None
 
 
+class StoredSnapshotRow(TypedDict):
+    """A snapshot, with what an audit compares with the backend."""
+
+    id: str
+    volume_id: str
+    state: str
+
+
 class Page(NamedTuple):
     """Some volumes of a backend, as of :func:`find_volume`, and all their attachments."""
 
@@ -107,6 +115,18 @@ def find_server_attachment(attachment_id: str) -> ServerAttachmentRow | None:
     """Return an attachment of any kind, as of :func:`list_server_attachments`; None: none."""
     statement = _SERVER_ATTACHMENTS.where(_ATTACHMENTS.c.id == attachment_id)
     return session.fetch_one(statement, ServerAttachmentRow)
+
+
+@retried
+def list_snapshots(backend: str) -> list[StoredSnapshotRow]:
+    """Return the snapshots of the volumes of ``host@backend``."""
+    table = models.snapshots
+    statement = (
+        sa.select(*(table.c[name] for name in StoredSnapshotRow.__annotations__))
+        .join(_VOLUMES, _VOLUMES.c.id == table.c.volume_id)
+        .where(models.on_backend(backend))
+    )
+    return session.fetch_all(statement, StoredSnapshotRow)
 
 
 def list_living_ids() -> set[str]:

@@ -28,6 +28,8 @@ class Kind(enum.StrEnum):
     INTERRUPTED = "interrupted"
     VOLUME_WITHOUT_DATA = "volume-without-data"
     DATA_WITHOUT_VOLUME = "data-without-volume"
+    SNAPSHOT_WITHOUT_DATA = "snapshot-without-data"
+    DATA_WITHOUT_SNAPSHOT = "data-without-snapshot"
     SIZE = "size"
     WRONG_BACKEND = "wrong-backend"
     ORPHAN_ACCOUNT = "orphan-account"
@@ -111,6 +113,20 @@ MEANINGS: Mapping[Kind, Meaning] = MappingProxyType(
         ),
         Kind.DATA_WITHOUT_VOLUME: Meaning(
             "The backend has data of a volume that is not in the database: its row was removed "
+            "without the manager, or the data belongs to another database.",
+            "Find out which database it belongs to. An audit never removes data.",
+            safe=False,
+            kept="an audit removes no data.",
+        ),
+        Kind.SNAPSHOT_WITHOUT_DATA: Meaning(
+            "The backend does not have the data of this snapshot: it was removed there, or the "
+            "backend's storage is not mounted.",
+            "Find the data first. If it is lost, delete the snapshot.",
+            safe=False,
+            kept="an audit creates no data.",
+        ),
+        Kind.DATA_WITHOUT_SNAPSHOT: Meaning(
+            "The backend has data of a snapshot that is not in the database: its row was removed "
             "without the manager, or the data belongs to another database.",
             "Find out which database it belongs to. An audit never removes data.",
             safe=False,

@@ -22,7 +22,7 @@ from attachd.drivers import abilities
 from attachd.drivers.abilities import Audit, Evict
 from attachd.drivers.base import AccessMode, BackendExport, Export, VolumeRef
 from attachd.manager import backends, flow_runner
-from attachd.manager.audit import hosts, rules
+from attachd.manager.audit import hosts, rules, snapshots
 from attachd.manager.audit.rules import (
     MEANINGS,
     REPAIRED,
@@ -204,6 +204,7 @@ def _audit(backend: Backend, repair_with: Repair | None) -> AuditResult:
                 result.differences += _confirm(backend, volume_id, repair_with)
             except (exception.BackendError, exception.Unavailable) as error:
                 result.not_compared.append(f"Volume {volume_id}: {flow_runner.reason(error)}")
+        result.differences += snapshots.compare(backend)
         result.differences += _find_orphans(backend)
         at_hosts = hosts.compare(backend)
         result.differences += at_hosts.differences

@@ -113,6 +113,24 @@ class NovaTest(unittest.TestCase):
     def _status(self):
         return self.api.get(self.context, self.volume)["status"]
 
+    def test_volume_of_a_snapshot_as_images_of_servers_need_it_succeeds(self):
+        taken = self.api.create_snapshot_force(self.context, self.volume, "of a server", "")["id"]
+        wait_until(lambda: self.api.get_snapshot(self.context, taken)["status"] == "available")
+        snapshot = self.api.get_snapshot(self.context, taken)
+        made = self.api.create(self.context, 1, "boot", "of it", snapshot=snapshot)["id"]
+        wait_until(lambda: self.api.get(self.context, made)["status"] == "available")
+        self.api.delete(self.context, made)
+        self.api.delete_snapshot(self.context, taken)
+
+        def is_gone():
+            try:
+                self.api.get_snapshot(self.context, taken)
+            except nova_exception.SnapshotNotFound:
+                return True
+            return False
+
+        wait_until(is_gone)
+
     def test_server_attach_and_detach_succeed(self):
         made = self.api.attachment_create(self.context, self.volume, self.server)
         self.assertEqual("reserved", self._status())
