@@ -20,7 +20,7 @@ from attachd.notifications import sender
 
 COLUMNS: Final = (
     "project_id", "host", "user_id", "availability_zone", "volume_type_id", "name",
-    "launched_at", "created_at", "status", "size_gib", "metadata",
+    "launched_at", "created_at", "status", "size_gib", "metadata", "snapshot_id",
 )  # fmt: skip
 """Columns of a volume in a payload."""
 
@@ -112,7 +112,7 @@ def _payload(
         "launched_at": _time(row.get("launched_at") or sender.now()),
         "created_at": _time(row.get("created_at") or sender.now()),
         "status": row.get("status"),
-        "snapshot_id": None,
+        "snapshot_id": row.get("snapshot_id"),
         "size": row.get("size_gib"),
         "replication_status": None,
         "replication_extended_status": None,
