@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers with volumes through what Nova does with them, with nothing failing."""
 
+import os
+from pathlib import Path
+
 from attachd.tests.nova.case import COMPUTES, NovaCase
 from attachd.tests.wait import wait_until
 
@@ -35,38 +38,75 @@ class BootTest(NovaCase):
         self.admin.volume_is(volume, "gone")
         self.assert_agreed()
 
-    def test_rebuild_of_root_volume_ends_the_server_and_keeps_the_data(self):
-        volume = self.admin.volume("disk", bootable=True)
-        server = self.boot(volume)
-        arguments = {"imageRef": self.cloud.IMAGE["id"]}
-        self.admin.act(server, "rebuild", arguments, mv="2.93")
-        self.admin.server_is(server, "ERROR")
-        # Compute has detached it, and holds it for this server.
-        self.assertEqual(["reserved"], self.states(volume))
-        self.admin.delete(server)
-        self.admin.volume_is(volume, "available")
-        self.assert_agreed()
-
-    def test_root_volume_of_an_image_is_refused_and_leaves_nothing(self):
+    def boot_from_image(self, image):
+        """Return a server whose root disk is a new volume of an image, and the volume."""
         root = {
-            "uuid": self.cloud.IMAGE["id"],
+            "uuid": image,
             "source_type": "image",
             "destination_type": "volume",
             "volume_size": 1,
             "boot_index": 0,
+            "delete_on_termination": True,
         }
-        server = self.admin.server(host=ONE, image=False, volumes=[root], wait_for="ERROR")
-        self.assertEqual({}, self.admin.volumes_of(server))
+        server = self.admin.server(host=ONE, image=False, volumes=[root])
+        (volume,) = self.admin.volumes_of(server)
+        return server, volume
+
+    def image(self, data):
+        """Return an image of some bytes."""
+        made = self.admin.conn.image.create_image(
+            name="made",
+            data=data,
+            disk_format="raw",
+            container_format="bare",
+            validate_checksum=False,
+            allow_duplicates=True,
+        )
+        self.addCleanup(self.admin.conn.image.delete_image, made.id)
+        return str(made.id)
+
+    def data(self, volume):
+        """Return the first bytes of a volume of the backend "disk"."""
+        path = Path(os.environ["NOVA_REAL_HOME"]) / "attachd/disk/volumes" / volume
+        with path.open("rb") as file:
+            return file.read(4096)
+
+    def test_server_boots_from_new_volume_of_image(self):
+        server, volume = self.boot_from_image(self.image(b"one!" * 2000))
+        self.assertEqual(b"one!" * 1024, self.data(volume))
+        self.assertEqual(
+            "made", self.admin.get_volume(volume)["volume_image_metadata"]["image_name"]
+        )
+        self.assert_agreed()
         self.admin.delete(server)
+        self.admin.volume_is(volume, "gone")
         self.assert_agreed()
 
-    def test_image_of_server_with_root_volume_fails_and_it_goes_on(self):
-        server = self.boot(self.admin.volume("disk", bootable=True))
-        body = {"createImage": {"name": "x"}}
-        code, _ = self.admin.call("compute", "POST", f"/servers/{server}/action", body)
-        self.assertGreaterEqual(code, 400)
-        self.assertEqual("ACTIVE", self.admin.get_server(server)["status"])
+    def test_rebuild_writes_image_to_root_volume(self):
+        server, volume = self.boot_from_image(self.image(b"one!" * 2000))
+        self.admin.act(server, "rebuild", {"imageRef": self.image(b"two!" * 2000)}, mv="2.93")
+        self.admin.server_is(server, "ACTIVE")
+        self.assertEqual(b"two!" * 1024, self.data(volume))
+        self.assertEqual(["attached"], self.states(volume))
         self.assert_agreed()
+
+    def test_image_of_server_with_root_volume_boots_another_server(self):
+        server, _volume = self.boot_from_image(self.image(b"one!" * 2000))
+        made = self.admin.ok(
+            *("compute", "POST", f"/servers/{server}/action", {"createImage": {"name": "x"}}),
+            mv="2.60",
+        )["image_id"]
+        self.addCleanup(self.admin.call, "image", "DELETE", f"/images/{made}")
+        wait_until(lambda: self.admin.conn.image.get_image(made).status == "active", interval=0.5)
+        other = self.admin.server(host=TWO, image=False, imageRef=made)
+        (copy,) = self.admin.volumes_of(other)
+        self.assertEqual(b"one!" * 1024, self.data(copy))
+        self.assert_agreed()
+        snapshot = self.admin.get_volume(copy)["snapshot_id"]
+        self.admin.delete(other)
+        self.admin.delete_volume(copy)
+        self.admin.ok("volume", "DELETE", f"/snapshots/{snapshot}")
+        wait_until(lambda: self.admin.call("volume", "GET", f"/snapshots/{snapshot}")[0] == 404)
 
     def test_volume_made_for_a_server_is_attached_and_deleted_with_it(self):
         data = {
