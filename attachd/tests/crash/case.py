@@ -6,13 +6,24 @@ import os
 import sys
 import unittest
 
-from attachd.tests.crash import attachment_calls, legacy_calls, runner, volume_calls
+from attachd.tests.crash import (
+    attachment_calls,
+    legacy_calls,
+    runner,
+    snapshot_calls,
+    volume_calls,
+)
 from attachd.tests.crash.calls import Call
 from attachd.tests.crash.deployment import CrashDeployment
 
 REQUESTED = os.environ.get("ATTACHD_TEST_CRASH_POINTS", "")
 SEED = int(os.environ.get("ATTACHD_TEST_CRASH_SEED", "5"))
-CALLS = (*attachment_calls.CALLS, *volume_calls.CALLS, *legacy_calls.CALLS)
+CALLS = (
+    *attachment_calls.CALLS,
+    *volume_calls.CALLS,
+    *snapshot_calls.CALLS,
+    *legacy_calls.CALLS,
+)
 
 _MISSED = 0.05
 """The share of points that a call may not come to in its second run: sessions end in loops."""
@@ -134,6 +145,12 @@ class EachCallCase(CrashCase):
 
     def test_manage_and_unmanage_killed_at_each_step_are_recovered(self):
         self.check(volume_calls.Manage, volume_calls.Unmanage)
+
+    def test_snapshot_calls_killed_at_each_step_are_recovered(self):
+        self.check(snapshot_calls.Take, snapshot_calls.Remove, snapshot_calls.Cascade)
+
+    def test_calls_that_use_snapshots_killed_at_each_step_are_recovered(self):
+        self.check(snapshot_calls.Revert, snapshot_calls.CreateOf)
 
     def test_legacy_attach_calls_killed_at_each_step_are_recovered(self):
         self.check(legacy_calls.InitializeConnection, legacy_calls.Attach)

@@ -207,7 +207,7 @@ class CrashDeployment:
     def delete_everything(self) -> None:
         """Delete the rows of all volumes and attachments, and what tgtd has."""
         with session.writer() as connection:
-            for table in (models.attachments, models.volumes):
+            for table in (models.attachments, models.snapshots, models.volumes):
                 connection.execute(sa.delete(table))
         self.tgtd.restart()
         # The first report may have started before the restart, and say that the backend is down.
