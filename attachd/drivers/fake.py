@@ -133,16 +133,19 @@ class _NoData(abilities.VolumeData):
     :param perform: called with each write
     """
 
-    def __init__(self, volume_id: str, perform: Callable[[Call], None]) -> None:
-        self._volume_id = volume_id
+    def __init__(self, volume: base.VolumeRef, perform: Callable[[Call], None]) -> None:
+        self._volume_id = volume.id
+        self._size = volume.size_gib * 2**30
         self._perform = perform
 
     def read(self, offset: int, length: int) -> bytes:  # noqa: ARG002
         """Return zeros."""
         return bytes(length)
 
-    def write(self, offset: int, data: bytes) -> None:  # noqa: ARG002
+    def write(self, offset: int, data: bytes) -> None:
         """Record the call."""
+        if offset + len(data) > self._size:
+            raise exception.BackendError("The bytes are beyond the end of the volume.")
         self._perform(Call("write_data", self._volume_id))
         base.check_still_owner()
 
@@ -160,7 +163,7 @@ class _Contents(abilities.DirectAccess):
     ) -> Iterator[abilities.VolumeData]:
         """Record the call."""
         self._perform(Call("open_data", volume.id))
-        yield _NoData(volume.id, self._perform)
+        yield _NoData(volume, self._perform)
 
 
 class FakeDriver(

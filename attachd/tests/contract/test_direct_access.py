@@ -50,7 +50,6 @@ class DirectAccessTest(DriverCase):
         self.assertEqual(b"data" * 1024, host.read(info, MIB, 4096))
 
     def test_write_beyond_end_is_refused(self):
-        self.host()
         volume = self.volume()
         for offset in (GIB, GIB - 512):
             with self.assertRaises(exception.BackendError):
