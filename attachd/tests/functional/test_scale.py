@@ -243,7 +243,8 @@ class OnMariadb(Pages):
             (self.admin, ALL, large_database.VOLUMES),
         ):
             cost, _ = self.read(count, ctx, query)
-            self.assertLess(cost, volumes + 50)
+            # An entry of an index of each, for its limit and for the count.
+            self.assertLess(cost, 2 * volumes + 50)
             self.assertEqual([volumes], count(ctx, **query))
             # Of each volume its size, then its metadata, of which half of them have a pair; the
             # different ones are collected in a table that is read once more.
@@ -253,10 +254,12 @@ class OnMariadb(Pages):
             self.assertEqual(volumes, summary(ctx, **query)["total_count"])
 
     def plans(self, list_, ctx, query):
-        """Return how the first statement, which has the filters, finds its rows."""
+        """Return how the statement that has the filters finds its rows."""
         with large_database.record_statements() as sent:
             list_(ctx, **query)
-        return large_database.explain(*sent[0])
+        # One before it may have checked that it does not examine too many.
+        filtered = next(item for item in sent if "ORDER BY" in item[0])
+        return large_database.explain(*filtered)
 
     def assert_indexed(self, plans):
         for plan in plans:
