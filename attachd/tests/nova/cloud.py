@@ -55,6 +55,8 @@ def _start(owner: lifetime.ProcessScope, home: Path) -> ModuleType:
         "NR_PORT": str(_free_port()),
         "NR_NAME": f"nova{secrets.token_hex(4)}",
         "LAB": str(home.parent),
+        # An option of attachd: the scripts configure it without images.
+        "OS_GLANCE__AUTH_SECTION": "nova",
         # The scripts want the Python of the distribution, and commands beside this environment.
         "PATH": os.pathsep.join(["/usr/sbin", "/usr/bin", "/sbin", "/bin"]),
     }
