@@ -31,12 +31,12 @@ def requested_snapshot(ctx: RequestContext, requested: Mapping[str, Any]) -> Sna
     """
     if not requested.get("snapshot_id"):
         return None
+    row = load.get(ctx, requested["snapshot_id"], policy.GET)
     others = [name for name in ("source_volid", "imageRef", "image_id") if requested.get(name)]
     if others:
         raise exception.BadRequest(
             reason=f"A volume gets its data of one source: leave out snapshot_id or {others[0]}."
         )
-    row = load.get(ctx, requested["snapshot_id"], policy.GET)
     if row["state"] != SnapshotState.AVAILABLE:
         raise snapshot_rules.not_usable(row["id"], row["state"])
     volume = volume_store.get(row["volume_id"], None)

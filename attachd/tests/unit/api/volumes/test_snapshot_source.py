@@ -50,8 +50,11 @@ class SnapshotSourceTest(api_context.ApiContextCase):
                 self.requested(snapshot_id)
         with self.assertRaises(exception.SnapshotNotFound):
             self.requested(UNKNOWN)
+        usable = db_rows.add_snapshot(self.volume)["id"]
         for other in ("source_volid", "imageRef", "image_id"):
             with self.assertRaisesRegex(exception.BadRequest, f"leave out snapshot_id or {other}"):
+                self.requested(usable, **{other: UNKNOWN})
+            with self.assertRaises(exception.SnapshotNotFound):
                 self.requested(UNKNOWN, **{other: UNKNOWN})
         for nothing in (None, ""):
             self.assertIsNone(self.requested(nothing))
