@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from attachd import lost_agents
 from attachd.conf import CONF
+from attachd.conf.manager import DEFAULT_LEASE
 from attachd.db import host_fences, models
 from attachd.db.agents import machines
 from attachd.db.attachments import statements
@@ -262,10 +263,10 @@ def renew_unchanged(row: MachineRow, accepted: Mapping[str, Any], length: int | 
 def _silence(length: int | None) -> int:
     """Return after how many microseconds without a heartbeat a host counts as silent.
 
-    That is before anything is done about it: an agent without a lease is not fenced before
-    down_time.
+    That is before it is fenced: an agent without a lease is not fenced before down_time.
     """
-    return round((length or CONF.agent.down_time) * SILENT_AFTER * 1_000_000)
+    seconds: int = length or min(CONF.agent.down_time, DEFAULT_LEASE)
+    return round(seconds * SILENT_AFTER * 1_000_000)
 
 
 @functools.cache
