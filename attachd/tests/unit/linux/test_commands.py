@@ -200,8 +200,9 @@ class RunLongTest(unittest.TestCase):
     def test_command_gets_files_under_their_numbers(self):
         with tempfile.TemporaryFile() as file:
             number = file.fileno()
-            line = ["sh", "-c", f"echo written >&{number}"]
-            commands.run_long(line, lambda: None, pass_fds=[number])
+            line = ["sh", "-c", f"echo written > /proc/self/fd/{number}"]
+            ended = commands.run_long(line, lambda: None, pass_fds=[number])
+            self.assertEqual(0, ended.exit_code, ended.stderr)
             file.seek(0)
             self.assertEqual(b"written\n", file.read())
 
