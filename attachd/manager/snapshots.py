@@ -6,7 +6,7 @@ or late message finds the row in another state and does nothing.  The lock is th
 its volume is attached and detached meanwhile.
 """
 
-import time
+import functools
 from typing import Any, Final
 
 from oslo_log import log
@@ -14,9 +14,8 @@ from oslo_log import log
 from attachd import exception
 from attachd.db.row_types import DriverVolumeRow, SnapshotRow
 from attachd.db.volumes import snapshot_store, volume_store
-from attachd.drivers import base
 from attachd.drivers.abilities import Snapshots
-from attachd.manager import backends, flow_runner, notify
+from attachd.manager import backends, copy_progress, flow_runner, notify
 from attachd.manager.backends import Backend
 from attachd.manager.flows import snapshot as snapshot_flows
 from attachd.manager.ownership.volume_lease import VolumeLease
@@ -26,11 +25,6 @@ LOG = log.getLogger(__name__)
 
 FAILURES: Final = (flow_runner.FlowFailed, exception.Unavailable, exception.NotFound)
 """The errors that end an operation on a snapshot and are stored in its row."""
-
-PROGRESS_INTERVAL: Final = 5.0
-"""Seconds between two records of the progress of a copy."""
-
-_COMPLETE: Final = 100
 
 
 def create(backend: Backend, snapshot_id: str) -> None:
@@ -58,35 +52,16 @@ def _take(backend: Backend, row: SnapshotRow, lease: VolumeLease) -> None:
     ref = backends.snapshot_ref(row, volume)
     try:
         backend.check_ready()
-        with base.progress_scope(_Progress(row["id"]).record):
+        store = functools.partial(snapshot_store.set_progress, row["id"])
+        with copy_progress.stored(f"Snapshot {row['id']}", store):
             provided = flow_runner.run(snapshot_flows.build_take(backend.driver, ref), {})
     except FAILURES as failure:
         _record_failure(lease, Event.CREATE_FAILED, failure)
         return
     provider, secrets = backends.split_secrets(provided["answer"])
-    values = {"provider": provider, **secrets, "error": None, "progress": _COMPLETE}
+    values = {"provider": provider, **secrets, "error": None, "progress": copy_progress.COMPLETE}
     if after := _record(lease, Event.CREATED, values):
         notify.snapshot_event(backend, "create.end", after, volume)
-
-
-class _Progress:
-    """The progress of a copy in the row of the snapshot."""
-
-    def __init__(self, snapshot_id: str) -> None:
-        self._snapshot_id = snapshot_id
-        self._percent = 0
-        self._next_at = time.monotonic() + PROGRESS_INTERVAL
-
-    def record(self, fraction: float) -> None:
-        """Store a fraction, now and then; a failure does not affect the copy."""
-        percent = round(max(0.0, min(fraction, 1.0)) * _COMPLETE)
-        if percent == self._percent or time.monotonic() < self._next_at:
-            return
-        self._percent, self._next_at = percent, time.monotonic() + PROGRESS_INTERVAL
-        try:
-            snapshot_store.set_progress(self._snapshot_id, percent)
-        except exception.Unavailable as error:
-            LOG.info("Snapshot %s: progress not stored: %s", self._snapshot_id, error)
 
 
 def delete(backend: Backend, snapshot_id: str) -> None:

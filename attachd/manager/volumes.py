@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
 import functools
-import time
 from typing import Any, Final
 
 from oslo_log import log
@@ -22,9 +21,15 @@ from attachd.db.attachments import attachment_store
 from attachd.db.audit import list_attachments_of_volume
 from attachd.db.row_types import AttachmentRow, DriverVolumeRow, VolumeRow
 from attachd.db.volumes import snapshot_store, volume_store, volume_updates
-from attachd.drivers import base
 from attachd.drivers.abilities import ManageExisting, PersistentReservations
-from attachd.manager import backends, compute_events, flow_runner, notify, snapshots
+from attachd.manager import (
+    backends,
+    compute_events,
+    copy_progress,
+    flow_runner,
+    notify,
+    snapshots,
+)
 from attachd.manager.backends import Backend
 from attachd.manager.flows import snapshot as snapshot_flows
 from attachd.manager.flows import volume as volume_flows
@@ -39,9 +44,6 @@ FAILURES: Final = (
     *(exception.SnapshotNotFound, exception.AbilityMissing, exception.BackendError),
 )
 """The errors that end an operation on a volume and are stored in its row."""
-
-PROGRESS_INTERVAL: Final = 5.0
-"""Seconds between two records of the progress of a copy."""
 
 NO_ERROR: Final[Mapping[str, Any]] = {"error": None, "new_size_gib": None}
 """The values that are stored beside the result of an operation that succeeded."""
@@ -81,34 +83,19 @@ def create(backend: Backend, volume_id: str) -> None:
 @contextlib.contextmanager
 def progress_scope(row: DriverVolumeRow) -> Iterator[None]:
     """Store the progress that is reported in the block in the row of the volume."""
-    with base.progress_scope(_Progress(row).record):
+    volume_id = row["id"]
+    admin_metadata = volume_updates.without_progress(row["admin_metadata"])
+
+    def store(percent: int) -> None:
+        volume_updates.set_progress(volume_id, admin_metadata, percent)
+
+    with copy_progress.stored(f"Volume {volume_id}", store):
         yield
 
 
 def without_progress(row: DriverVolumeRow) -> dict[str, Any]:
     """Return the column with the progress as it is when the work is over."""
     return {"admin_metadata": volume_updates.without_progress(row["admin_metadata"])}
-
-
-class _Progress:
-    """The progress of a copy in the row of the new volume."""
-
-    def __init__(self, row: DriverVolumeRow) -> None:
-        self._row = row
-        self._percent = 0
-        self._next_at = time.monotonic() + PROGRESS_INTERVAL
-
-    def record(self, fraction: float) -> None:
-        """Store a fraction, now and then; a failure does not affect the copy."""
-        percent = round(max(0.0, min(fraction, 1.0)) * 100)
-        if percent == self._percent or time.monotonic() < self._next_at:
-            return
-        self._percent, self._next_at = percent, time.monotonic() + PROGRESS_INTERVAL
-        admin_metadata = volume_updates.without_progress(self._row["admin_metadata"])
-        try:
-            volume_updates.set_progress(self._row["id"], admin_metadata, percent)
-        except exception.Unavailable as error:
-            LOG.info("Volume %s: progress not stored: %s", self._row["id"], error)
 
 
 def _create_flow(backend: Backend, row: DriverVolumeRow) -> Flow:

@@ -12,7 +12,7 @@ from attachd.conf import CONF
 from attachd.db import compute_events, models
 from attachd.db.volumes import volume_store, volume_updates
 from attachd.drivers import base
-from attachd.manager import flow_runner, volumes
+from attachd.manager import copy_progress, flow_runner, volumes
 from attachd.rpc import agent_api
 from attachd.states import Event, VolumeState
 from attachd.tests.fixtures import backends, conf_fixture, db_rows, fake_nova
@@ -120,7 +120,7 @@ class CopyTest(_VolumeCase):
         self.assertEqual(("available", {"lun": 1}), (row["status"], row["provider"]))
 
     def test_copy_stores_progress_until_it_is_created(self):
-        self.enterContext(mock.patch.object(volumes, "PROGRESS_INTERVAL", 0))
+        self.enterContext(mock.patch.object(copy_progress, "INTERVAL", 0))
         volume_id, seen = self.add(admin_metadata={"a": "b", "progress": "99"}), []
 
         def clone(_call):
@@ -144,7 +144,7 @@ class CopyTest(_VolumeCase):
             stored.assert_not_called()
         down = exception.Unavailable(reason="The database does not answer.")
         with (
-            mock.patch.object(volumes, "PROGRESS_INTERVAL", 0),
+            mock.patch.object(copy_progress, "INTERVAL", 0),
             mock.patch(
                 "attachd.db.volumes.volume_updates.set_progress", side_effect=down
             ) as stored,
