@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from attachd.db import models
+from attachd.db import columns, models
 from attachd.db.engine import clock_skew, session
 from attachd.db.engine.retry import retried
 
@@ -58,7 +58,7 @@ def record(process_id: str, sent_at: datetime.datetime, consumers: int, *, by_qu
             sa.update(_MEMBERS)
             .where(
                 _MEMBERS.c.id == process_id,
-                sa.literal(sent_at, models.Moment) <= present,
+                sa.literal(sent_at, columns.Moment) <= present,
                 sa.or_(column.is_(None), column < sent_at, column > present),
             )
             .values({column: sent_at, _MEMBERS.c.consumers: consumers})

@@ -5,7 +5,7 @@ import types
 import typing
 import unittest
 
-from attachd.db import models, row_types
+from attachd.db import columns, models, row_types
 from attachd.db.secrets.encryption import Encrypted
 
 ROW_TYPES = {
@@ -53,11 +53,11 @@ def _alternatives(hint):
 
 def _expected(column):
     """Return the types that a column's values may have; None: those of any JSON value."""
-    if isinstance(column.type, models.EncryptedJson):
+    if isinstance(column.type, columns.EncryptedJson):
         known = {dict, Encrypted}
-    elif isinstance(column.type, models.EncryptedText):
+    elif isinstance(column.type, columns.EncryptedText):
         known = {str, Encrypted}
-    elif isinstance(column.type, models.Json):
+    elif isinstance(column.type, columns.Json):
         return None
     else:
         known = {column.type.python_type}
