@@ -17,8 +17,8 @@ def claim(storage: Storage, volume: StoredVolume) -> None:
     _check(volume)
     if volume.csi_key is not None:
         return
-    storage.add_metadata(volume.id, {PUBLISHED_KEY: "true"})
-    current = storage.volume(volume.id)
+    storage.volumes.add_metadata(volume.id, {PUBLISHED_KEY: "true"})
+    current = storage.volumes.get(volume.id)
     if current is None:
         raise CallError(ErrorCode.NOT_FOUND, f"There is no volume {volume.id}.")
     _check(current)

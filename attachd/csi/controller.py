@@ -4,14 +4,23 @@
 from collections import defaultdict
 from typing import Final
 
-from attachd.csi import access, capacity, claim, csi_pb2, expansion, new_volume, volume_view
+from attachd.csi import (
+    access,
+    capacity,
+    claim,
+    csi_pb2,
+    expansion,
+    new_volume,
+    pages,
+    volume_view,
+)
 from attachd.csi.new_volume import NewVolume, SizeRange
 from attachd.platforms import deletion
 from attachd.platforms.calls import CallError, ErrorCode
 from attachd.platforms.creation import VolumeCreator
-from attachd.platforms.errors import StorageError
 from attachd.platforms.publication import Fence, Publication, Publisher
-from attachd.platforms.storage import GIB, Page, Storage, StoredAttachment, StoredVolume, is_id
+from attachd.platforms.resources import is_id
+from attachd.platforms.storage import GIB, Storage, StoredAttachment, StoredVolume
 
 ATTACHMENT_KEY: Final = "attachd.attachment_id"
 """The only key of publish_context."""
@@ -76,7 +85,7 @@ class Controller:
 
     def delete_volume(self, request: csi_pb2.DeleteVolumeRequest) -> csi_pb2.DeleteVolumeResponse:
         """Delete a volume, and wait until it is gone; one that is gone is a success."""
-        deletion.delete(self._storage, request.volume_id)
+        deletion.delete(self._storage.volumes, request.volume_id)
         return csi_pb2.DeleteVolumeResponse()
 
     def controller_publish_volume(
@@ -129,16 +138,12 @@ class Controller:
 
     def list_volumes(self, request: csi_pb2.ListVolumesRequest) -> csi_pb2.ListVolumesResponse:
         """Return the volumes of the project, oldest first, with their nodes."""
-        if request.max_entries < 0:
-            raise CallError(
-                ErrorCode.INVALID_ARGUMENT, "The field max_entries must not be negative."
-            )
-        page = self._page(request)
+        page = pages.read(self._storage.volumes, request.max_entries, request.starting_token)
         attachments = defaultdict[str, list[StoredAttachment]](list)
         for item in self._storage.attachments():
             attachments[item.volume_id].append(item)
         response = csi_pb2.ListVolumesResponse()
-        for volume in page.volumes:
+        for volume in page.items:
             of_volume = attachments[volume.id]
             response.entries.add(
                 volume=volume_view.show_with_topology(volume),
@@ -148,24 +153,8 @@ class Controller:
                 ),
             )
         if page.has_more:
-            response.next_token = page.volumes[-1].id
+            response.next_token = page.items[-1].id
         return response
-
-    def _page(self, request: csi_pb2.ListVolumesRequest) -> Page:
-        """Return a page of volumes.
-
-        :raises CallError: ABORTED: there is no volume of the token
-        """
-        token = request.starting_token
-        wrong = CallError(
-            ErrorCode.ABORTED, f"The token {token} is not valid. Start again without one."
-        )
-        if token and not is_id(token):
-            raise wrong
-        try:
-            return self._storage.page(request.max_entries, token or None)
-        except StorageError as error:
-            raise (wrong if error.reason == "marker_not_found" else error) from error
 
     def controller_get_volume(
         self, request: csi_pb2.ControllerGetVolumeRequest
@@ -199,7 +188,7 @@ class Controller:
         )
 
     def _get(self, volume_id: str) -> StoredVolume:
-        volume = self._storage.volume(volume_id)
+        volume = self._storage.volumes.get(volume_id)
         if volume is None:
             raise CallError(ErrorCode.NOT_FOUND, f"There is no volume {volume_id}.")
         return volume

@@ -32,7 +32,7 @@ def expand(storage: Storage, volume: StoredVolume, sizes: SizeRange) -> StoredVo
     grown = _read(storage, volume)
     grown = _wait(storage, grown)
     if grown.size_gib < size_gib:
-        reason = storage.find_failure(volume.id)
+        reason = storage.volumes.find_failure(volume.id)
         raise CallError(
             ErrorCode.UNAVAILABLE,
             f"Volume {volume.id} did not grow to {size_gib} GiB, and is {grown.status}: {reason}",
@@ -41,14 +41,14 @@ def expand(storage: Storage, volume: StoredVolume, sizes: SizeRange) -> StoredVo
 
 
 def _wait(storage: Storage, volume: StoredVolume) -> StoredVolume:
-    current = waiting.wait_while(storage, volume, _EXTENDING, "being extended")
+    current = waiting.wait_while(storage.volumes, volume, _EXTENDING, "being extended")
     if current is None:
         raise _gone(volume)
     return current
 
 
 def _read(storage: Storage, volume: StoredVolume) -> StoredVolume:
-    current = storage.volume(volume.id)
+    current = storage.volumes.get(volume.id)
     if current is None:
         raise _gone(volume)
     return current

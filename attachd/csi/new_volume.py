@@ -3,13 +3,14 @@
 
 from collections.abc import Mapping
 import dataclasses
-import hashlib
 import json
 from typing import Any, Final, Self
 
-from attachd.csi import access, csi_pb2
+from attachd.csi import access, csi_pb2, names
 from attachd.platforms.calls import CallError, ErrorCode
-from attachd.platforms.storage import CSI_KEY, GIB, StoredVolume
+from attachd.platforms.creation import Source
+from attachd.platforms.resources import Stored
+from attachd.platforms.storage import CSI_KEY, DRIVER_KEY, GIB, StoredVolume
 
 TYPE: Final = "type"
 """Parameter: name or id of the volume type; without it the default type."""
@@ -24,11 +25,11 @@ ZONE: Final = "topology.csi.attachd.org/zone"
 FS_TYPE_CONTEXT: Final = "attachd.fs_type"
 """Key of volume_context: the parameter fsType."""
 
-_NAME_KEY: Final = "csi.name"
-_SOURCE_KEY: Final = "csi.source"
+_SOURCE_KEYS: Final = {"volume": "csi.source", "snapshot": "csi.snapshot"}
+"""Metadata: the id of the source, by its kind."""
+_SOURCE_FIELDS: Final = {"volume": "source_volid", "snapshot": "snapshot_id"}
+"""Fields of the request to the API with the same."""
 _PARAMETER_KEY: Final = "csi.parameter."
-CREATED_KEY: Final = "csi.created"
-"""Metadata of volumes that exist for their caller: one in error without it has no data."""
 
 _MAX_GIB: Final = 10**9 - 1
 
@@ -82,17 +83,19 @@ class NewVolume:
     """A volume that is to be created.
 
     :ivar id: digest of the names of driver and volume: only ASCII, so that it can be searched for
-    :ivar source_id: of the volume to clone; "": none
+    :ivar driver: its name
+    :ivar source: the volume or the snapshot that it gets its data of; None: it is empty
     :ivar zones: those that are possible, the preferred first; empty: any
     :ivar wants_topology: whether the response names the zone
     """
 
     id: str
+    driver: str
     name: str
     sizes: SizeRange
     capabilities: tuple[csi_pb2.VolumeCapability, ...]
     parameters: Mapping[str, str]
-    source_id: str
+    source: Source | None
     zones: tuple[str, ...]
     wants_topology: bool
 
@@ -103,22 +106,22 @@ class NewVolume:
         :param driver: its name
         :raises CallError: INVALID_ARGUMENT or OUT_OF_RANGE
         """
-        digest = hashlib.sha256(f"{driver}\0{request.name}".encode()).hexdigest()
         wants_topology = request.HasField("accessibility_requirements")
         if request.mutable_parameters:
             raise CallError(ErrorCode.INVALID_ARGUMENT, "mutable_parameters are not supported.")
         return cls(
-            id=digest,
+            id=names.digest(driver, request.name),
+            driver=driver,
             name=request.name,
             sizes=SizeRange.from_message(request.capacity_range),
             capabilities=tuple(request.volume_capabilities),
             parameters=read_parameters(request.parameters),
-            source_id=_read_source(request.volume_content_source),
+            source=_read_source(request.volume_content_source),
             zones=_read_zones(request.accessibility_requirements),
             wants_topology=wants_topology,
         )
 
-    created_key = CREATED_KEY
+    created_key = names.CREATED_KEY
 
     @property
     def identity(self) -> dict[str, str]:
@@ -129,6 +132,13 @@ class NewVolume:
     def type_name(self) -> str | None:
         """Name or id of the volume type; None: the default."""
         return self.parameters.get(TYPE)
+
+    def is_source(self, source: Stored) -> bool:
+        """Return whether a volume or a snapshot can be its source, and not that of others.
+
+        A snapshot of another cluster is not: that one may delete it at any time.
+        """
+        return source.metadata.get(DRIVER_KEY, self.driver) == self.driver
 
     def check_type(self, *, is_shared: bool) -> None:
         """Check that a type permits the capabilities; raises CallError.
@@ -144,19 +154,17 @@ class NewVolume:
     @property
     def metadata(self) -> dict[str, str]:
         """The metadata by which the volume is found and compared."""
-        source = {_SOURCE_KEY: self.source_id} if self.source_id else {}
+        source = {_SOURCE_KEYS[self.source.kind]: self.source.id} if self.source else {}
         chosen = {f"{_PARAMETER_KEY}{key}": value for key, value in self.parameters.items()}
-        return {**self.identity, _NAME_KEY: self.name, **source, **chosen}
+        return {**self.identity, names.NAME_KEY: self.name, **source, **chosen}
 
     def values(self, size_gib: int, zone: str | None) -> dict[str, Any]:
         """Return the body of the request that creates it."""
-        optional = {
-            "volume_type": self.type_name,
-            "availability_zone": zone,
-            "source_volid": self.source_id or None,
-        }
+        optional = {"volume_type": self.type_name, "availability_zone": zone}
+        if self.source is not None:
+            optional[_SOURCE_FIELDS[self.source.kind]] = self.source.id
         return {
-            "name": "".join(char if char.isprintable() else " " for char in self.name),
+            "name": names.printable(self.name),
             "size": size_gib,
             "metadata": self.metadata,
             **{name: value for name, value in optional.items() if value is not None},
@@ -167,10 +175,10 @@ class NewVolume:
         known = {
             key: value
             for key, value in volume.metadata.items()
-            if key == _SOURCE_KEY or key.startswith(_PARAMETER_KEY)
+            if key in _SOURCE_KEYS.values() or key.startswith(_PARAMETER_KEY)
         }
         expected = {key: value for key, value in self.metadata.items() if key in known}
-        of_request = set(self.metadata) - {CSI_KEY, _NAME_KEY}
+        of_request = set(self.metadata) - {CSI_KEY, names.NAME_KEY}
         if known != expected or of_request != known.keys():
             return f"it was created with {json.dumps(known, sort_keys=True)}"
         if not self.sizes.has(volume.size_gib):
@@ -185,8 +193,7 @@ class NewVolume:
         :param values: of the request
         :param number: of attempts before it that created no volume, or one that is deleted
         """
-        text = json.dumps([values, number], sort_keys=True)
-        return f"csi-{self.id[:32]}-{hashlib.sha256(text.encode()).hexdigest()}"
+        return names.make_key(self.id, values, number)
 
 
 def context_of(volume: StoredVolume) -> dict[str, str]:
@@ -196,12 +203,11 @@ def context_of(volume: StoredVolume) -> dict[str, str]:
 
 
 def source_of(volume: StoredVolume) -> csi_pb2.VolumeContentSource | None:
-    """Return the volume that a volume is a clone of, or None."""
-    source = volume.metadata.get(_SOURCE_KEY)
-    if not source:
-        return None
-    kind = csi_pb2.VolumeContentSource.VolumeSource(volume_id=source)
-    return csi_pb2.VolumeContentSource(volume=kind)
+    """Return the volume or the snapshot that a volume was made of, or None."""
+    for kind, key in _SOURCE_KEYS.items():
+        if source_id := volume.metadata.get(key):
+            return csi_pb2.VolumeContentSource(**{kind: {f"{kind}_id": source_id}})
+    return None
 
 
 def parameters_of(volume: StoredVolume) -> dict[str, str]:
@@ -213,30 +219,35 @@ def parameters_of(volume: StoredVolume) -> dict[str, str]:
     }
 
 
-def read_parameters(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the parameters of a storage class without those of Kubernetes.
+def read_parameters(
+    given: Mapping[str, str], known: tuple[str, ...] = PARAMETERS
+) -> dict[str, str]:
+    """Return the parameters of a class without those of Kubernetes.
 
+    :param known: those that the kind of class has
     :raises CallError: INVALID_ARGUMENT: one is unknown
     """
-    known = {key: given[key] for key in given if not key.startswith(_OF_KUBERNETES)}
-    if unknown := sorted(known.keys() - set(PARAMETERS)):
+    own = {key: given[key] for key in given if not key.startswith(_OF_KUBERNETES)}
+    if unknown := sorted(own.keys() - set(known)):
         raise CallError(
             ErrorCode.INVALID_ARGUMENT,
-            f"There is no parameter {unknown[0]}. Parameters are: {', '.join(PARAMETERS)}.",
+            f"There is no parameter {unknown[0]}. Parameters are: {', '.join(known) or 'none'}.",
         )
-    return known
+    return own
 
 
-def _read_source(source: csi_pb2.VolumeContentSource) -> str:
-    kind = source.WhichOneof("type")
-    if kind == "snapshot":
-        raise CallError(ErrorCode.INVALID_ARGUMENT, "Snapshots are not supported.")
-    if kind == "volume" and not source.volume.volume_id:
+def _read_source(message: csi_pb2.VolumeContentSource) -> Source | None:
+    kind = message.WhichOneof("type")
+    if kind is None:
+        return None
+    field = f"{kind}_id"
+    source_id = getattr(getattr(message, kind), field)
+    if not source_id:
         raise CallError(
             ErrorCode.INVALID_ARGUMENT,
-            "The field volume_content_source.volume.volume_id is required.",
+            f"The field volume_content_source.{kind}.{field} is required.",
         )
-    return source.volume.volume_id
+    return Source(kind, source_id)
 
 
 def _read_zones(requirement: csi_pb2.TopologyRequirement) -> tuple[str, ...]:

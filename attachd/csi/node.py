@@ -21,7 +21,7 @@ from attachd.node.agent_client import AgentClient
 from attachd.node.volumes import NodeVolumes, Target
 from attachd.platforms import calls
 from attachd.platforms.calls import CallError, ErrorCode, NotReady
-from attachd.platforms.storage import is_id
+from attachd.platforms.resources import is_id
 from attachd.platforms.volume_locks import VolumeLocks
 
 ATTACHMENT_CONTEXT: Final = "attachd.attachment_id"

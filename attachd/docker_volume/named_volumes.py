@@ -41,7 +41,7 @@ class NamedVolumes:
 
     def list_all(self) -> list[StoredVolume]:
         """Return all volumes that Docker has."""
-        return [volume for volume in self._storage.find_volumes(KNOWN) if _is_there(volume)]
+        return [volume for volume in self._storage.volumes.find(KNOWN) if _is_there(volume)]
 
     def find(self, name: str) -> StoredVolume | None:
         """Return the volume of a name; None: Docker has none.
@@ -49,7 +49,7 @@ class NamedVolumes:
         :raises CallError: FAILED_PRECONDITION: several have it
         """
         return _get_only(
-            self._storage.find_volumes({NAME_KEY: name}),
+            self._storage.volumes.find({NAME_KEY: name}),
             f"the metadata {NAME_KEY}={name}",
             "Delete this key of all but one",
         )
@@ -102,7 +102,7 @@ class NamedVolumes:
             raise _exists(new.name, volume, difference)
         # It has data: the creator deletes one in error only without the key that it is created.
         marks = dict.fromkeys((ADOPTED_KEY, new.created_key), "true")
-        self._storage.add_metadata(volume.id, {**new.metadata, **marks})
+        self._storage.volumes.add_metadata(volume.id, {**new.metadata, **marks})
         adopted = self.get(new.name)
         if adopted.csi_key is not None:
             # A platform has published it since: it checks the same after it has said so.
@@ -125,7 +125,7 @@ class NamedVolumes:
         if is_adopted(volume):
             self._forget(volume)
         else:
-            deletion.delete(self._storage, volume.id)
+            deletion.delete(self._storage.volumes, volume.id)
 
     def _forget(self, volume: StoredVolume) -> None:
         """Remove from a volume that Docker has it.
@@ -134,7 +134,7 @@ class NamedVolumes:
         """
         keys = [key for key in volume.metadata if key.startswith(PREFIX) and key != NAME_KEY]
         for key in (*keys, NAME_KEY):
-            self._storage.delete_metadata(volume.id, key)
+            self._storage.volumes.delete_metadata(volume.id, key)
 
 
 def _exists(name: str, volume: StoredVolume, difference: str) -> CallError:

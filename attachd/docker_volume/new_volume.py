@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, Self
 
 from attachd.agent.mount.mount_rules import FILESYSTEMS
 from attachd.platforms.calls import CallError, ErrorCode
+from attachd.platforms.resources import Stored
 from attachd.platforms.storage import DOCKER_KEY, StoredVolume
 
 PREFIX: Final = "docker."
@@ -122,7 +123,7 @@ class NewVolume:
     default_gib: int
 
     created_key: ClassVar[str] = "docker.created"
-    source_id: ClassVar[str] = ""
+    source: ClassVar[None] = None
     zones: ClassVar[tuple[str, ...]] = ()
 
     @property
@@ -139,6 +140,10 @@ class NewVolume:
     def type_name(self) -> str | None:
         """Name or id of the volume type; None: the default."""
         return self.options.given.get(TYPE)
+
+    def is_source(self, _source: Stored) -> bool:
+        """Return that no volume or snapshot can be its source."""
+        return False
 
     def check_type(self, *, is_shared: bool) -> None:
         """Accept each type: the mode decides which hosts have the volume at the same time."""

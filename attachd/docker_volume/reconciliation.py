@@ -84,7 +84,7 @@ class Reconciler:
         for attachment in self._storage.attachments(node=host):
             if attachment.volume_id in staged:
                 continue
-            volume = self._storage.volume(attachment.volume_id)
+            volume = self._storage.volumes.get(attachment.volume_id)
             if volume is not None and NAME_KEY in volume.metadata:
                 yield volume.id, self._mounter.path(name_of(volume))
 

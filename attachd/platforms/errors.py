@@ -30,6 +30,7 @@ _BY_REASON: Final[Mapping[str, ErrorCode]] = {
     "host_fenced": ErrorCode.FAILED_PRECONDITION,
     "host_drained": ErrorCode.FAILED_PRECONDITION,
     "invalid_volume": ErrorCode.FAILED_PRECONDITION,
+    "invalid_snapshot": ErrorCode.FAILED_PRECONDITION,
     "backend_frozen": ErrorCode.UNAVAILABLE,
     # The same call succeeds as soon as the host works again.
     "agent_unavailable": ErrorCode.UNAVAILABLE,
@@ -91,7 +92,16 @@ class StorageError(CallError):
 
 def is_about_size(error: StorageError) -> bool:
     """Return whether the API refuses the size of a volume."""
-    fields = ("size", "volume.size", "os-extend.new_size")
+    return _is_about(error, "size", "new_size")
+
+
+def is_about_zone(error: StorageError) -> bool:
+    """Return whether the API refuses the zone of a volume: its source is in another one."""
+    return _is_about(error, "availability_zone")
+
+
+def _is_about(error: StorageError, *fields: str) -> bool:
+    """Return whether the API refuses one of some fields, of whose names it shows the last part."""
     return error.reason == "invalid_input" and any(
         f"attribute {field}." in f"{error}" for field in fields
     )

@@ -165,7 +165,7 @@ class Publisher:
         if own is not None:
             return own
         self._check_others(wanted)
-        volume = self._storage.volume(wanted.volume.id)
+        volume = self._storage.volumes.get(wanted.volume.id)
         if volume is None or volume.status.startswith("error"):
             raise error
         raise waiting.aborted(f"Volume {volume.id} is {volume.status}")
@@ -215,7 +215,7 @@ class Publisher:
         if self._fence is Fence.NEVER:
             raise silence
         node = str(own.node)
-        volume = self._storage.volume(own.volume_id)
+        volume = self._storage.volumes.get(own.volume_id)
         fencing = self._storage.fencing(volume) if volume else ""
         if fencing not in _SUFFICIENT[self._fence]:
             raise CallError(

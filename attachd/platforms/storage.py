@@ -5,18 +5,20 @@ from collections.abc import Iterator, Mapping
 import dataclasses
 import datetime
 import http
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Self
 from urllib import parse
-import uuid
 
 from attachd import multiattach
 from attachd.platforms.api import Api
 from attachd.platforms.calls import CallError, ErrorCode
 from attachd.platforms.errors import StorageError
+from attachd.platforms.resources import Resources
 
 GIB: Final = 2**30
 CSI_KEY: Final = "csi.id"
-"""Metadata of each volume that attachd-csi has created."""
+"""Metadata of each volume and each snapshot that attachd-csi has created."""
+DRIVER_KEY: Final = "csi.driver"
+"""Metadata of these snapshots: the name of the driver, which each cluster has its own of."""
 PUBLISHED_KEY: Final = "csi.published"
 """Metadata of each other volume that it has published."""
 DOCKER_KEY: Final = "docker.name"
@@ -107,92 +109,61 @@ class StoredAttachment:
         return self.status == "reserved" and age.total_seconds() > seconds
 
 
-class Page(NamedTuple):
-    """Some volumes, and whether more follow them."""
+@dataclasses.dataclass(frozen=True)
+class StoredSnapshot:
+    """A snapshot, as the API shows it.
 
-    volumes: list[StoredVolume]
-    has_more: bool
+    :ivar volume_id: of the volume that it was taken of
+    :ivar size_gib: of this volume then, in GiB (2**30 bytes)
+    :ivar created_at: when it was requested, in UTC
+    """
+
+    id: str
+    status: str
+    volume_id: str
+    size_gib: int
+    created_at: datetime.datetime
+    metadata: Mapping[str, str]
+
+    @classmethod
+    def from_body(cls, shown: Mapping[str, Any]) -> Self:
+        """Build it from the API's answer."""
+        return cls(
+            id=shown["id"],
+            status=shown["status"],
+            volume_id=shown["volume_id"],
+            size_gib=int(shown["size"]),
+            created_at=_parse_time(shown["created_at"]),
+            metadata=shown["metadata"],
+        )
 
 
 class Storage:
-    """Volumes, attachments and backends of a cloud.
+    """Volumes, snapshots, attachments and backends of a cloud.
 
     Its methods raise StorageError.
     """
 
     def __init__(self, api: Api) -> None:
         self._api = api
+        self.volumes = Resources(api, "volume", StoredVolume.from_body)
+        self.snapshots = Resources(api, "snapshot", StoredSnapshot.from_body)
 
     def check(self) -> None:
         """Check that the API answers this user; raises as Api.check()."""
         self._api.check()
 
-    def volume(self, volume_id: str) -> StoredVolume | None:
-        """Return a volume; None: there is none with this id."""
-        if not is_id(volume_id):
-            return None
-        try:
-            return StoredVolume.from_body(self._api.ask("GET", f"/volumes/{volume_id}")["volume"])
-        except StorageError as error:
-            if error.status == http.HTTPStatus.NOT_FOUND:
-                return None
-            raise
-
-    def find_volumes(self, pairs: Mapping[str, str]) -> list[StoredVolume]:
-        """Return the volumes that have some metadata, oldest first."""
-        return list(_list_volumes(self._api, metadata=f"{dict(pairs)}"))
-
     def find_named(self, name: str) -> list[StoredVolume]:
         """Return the volumes that have a name, or this id."""
-        named = [volume for volume in _list_volumes(self._api, name=name) if volume.name == name]
-        by_id = self.volume(name)
+        named = [volume for volume in self.volumes.filter(name=name) if volume.name == name]
+        by_id = self.volumes.get(name)
         return [*named, by_id] if by_id is not None and by_id not in named else named
-
-    def page(self, limit: int, marker: str | None) -> Page:
-        """Return volumes in a stable order.
-
-        :param limit: 0: as many as the API returns at once
-        :param marker: the id of the last volume of the page before
-        """
-        asked = {"limit": limit or None, "marker": marker, "sort": "created_at:asc,id:asc"}
-        query = parse.urlencode({name: value for name, value in asked.items() if value})
-        answer = self._api.ask("GET", f"/volumes/detail?{query}")
-        volumes = [StoredVolume.from_body(shown) for shown in answer["volumes"]]
-        return Page(volumes, bool(answer.get("volumes_links")))
-
-    def create_volume(self, values: Mapping[str, Any], key: str) -> str:
-        """Create a volume and return its id; the same key creates no second one."""
-        headers = {"Idempotency-Key": f'"{key}"'}
-        answer = self._api.ask("POST", "/volumes", {"volume": dict(values)}, headers)
-        return str(answer["volume"]["id"])
-
-    def add_metadata(self, volume_id: str, pairs: Mapping[str, str]) -> None:
-        """Add metadata to a volume."""
-        self._api.ask("POST", f"/volumes/{volume_id}/metadata", {"metadata": dict(pairs)})
-
-    def delete_metadata(self, volume_id: str, key: str) -> None:
-        """Delete one key of the metadata of a volume; success if it is gone."""
-        try:
-            self._api.ask("DELETE", f"/volumes/{volume_id}/metadata/{parse.quote(key, safe='')}")
-        except StorageError as error:
-            if error.status != http.HTTPStatus.NOT_FOUND:
-                raise
-
-    def delete_volume(self, volume_id: str) -> None:
-        """Have a volume deleted."""
-        self._api.ask("DELETE", f"/volumes/{volume_id}")
 
     def extend_volume(self, volume_id: str, size_gib: int) -> None:
         """Have a volume extended."""
         self._api.ask(
             "POST", f"/volumes/{volume_id}/action", {"os-extend": {"new_size": size_gib}}
         )
-
-    def find_failure(self, volume_id: str) -> str:
-        """Return the last message to the user about a volume; "" if there is none."""
-        query = parse.urlencode({"resource_uuid": volume_id, "sort": "created_at:desc"})
-        found = self._api.ask("GET", f"/messages?{query}")["messages"]
-        return str(found[0]["user_message"]) if found else ""
 
     def attachments(
         self, volume_id: str | None = None, node: str | None = None
@@ -274,18 +245,6 @@ class Storage:
         return {service["host"]: service["zone"] for service in services}
 
 
-def _list_volumes(api: Api, **filters: str) -> Iterator[StoredVolume]:
-    """Yield the volumes that match, oldest first."""
-    asked = {"sort": "created_at:asc,id:asc", **filters}
-    while True:
-        answer = api.ask("GET", f"/volumes/detail?{parse.urlencode(asked)}")
-        page = answer["volumes"]
-        yield from map(StoredVolume.from_body, page)
-        if not answer.get("volumes_links"):
-            return
-        asked["marker"] = page[-1]["id"]
-
-
 def _list_types(api: Api, name: str | None) -> list[Any]:
     """Return the volume types among which one of a name is, or the default."""
     if name is not None:
@@ -296,14 +255,6 @@ def _list_types(api: Api, name: str | None) -> list[Any]:
         if error.status == http.HTTPStatus.NOT_FOUND:
             return []
         raise
-
-
-def is_id(text: str) -> bool:
-    """Return whether a text has the form of the ids of volumes."""
-    try:
-        return str(uuid.UUID(text)) == text
-    except ValueError:
-        return False
 
 
 def _parse_time(text: str) -> datetime.datetime:

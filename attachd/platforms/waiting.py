@@ -7,11 +7,11 @@ from typing import Final
 
 from attachd.platforms import calls
 from attachd.platforms.calls import CallError, ErrorCode
-from attachd.platforms.storage import Storage, StoredVolume
+from attachd.platforms.resources import Resources, T
 
 BEING_CREATED: Final = frozenset({"creating", "managing"})
 BEING_DELETED: Final = frozenset({"deleting", "error_deleting"})
-"""Statuses of volumes."""
+"""Statuses of volumes and snapshots."""
 
 _FIRST: Final = 0.05
 _LONGEST: Final = 0.5
@@ -37,17 +37,18 @@ class Pauses:
 
 
 def wait_while(
-    storage: Storage, volume: StoredVolume, statuses: Collection[str], work: str
-) -> StoredVolume | None:
-    """Return a volume as it is when it has none of these statuses; None: it is gone.
+    resources: Resources[T], resource: T, statuses: Collection[str], work: str
+) -> T | None:
+    """Return a resource as it is when it has none of these statuses; None: it is gone.
 
+    :param resources: those of its kind
     :param work: what follows "Volume ID is", such as "being created"
     :raises CallError: ABORTED: the caller does not wait so long
     """
-    pauses, current = Pauses(), volume
+    pauses, current = Pauses(), resource
     while current.status in statuses:
-        pauses.take(f"Volume {volume.id} is {work}")
-        found = storage.volume(volume.id)
+        pauses.take(f"{resources.describe(resource.id)} is {work}")
+        found = resources.get(resource.id)
         if found is None:
             return None
         current = found

@@ -73,10 +73,12 @@ class _ControllerRows:
     """The calls of the Controller service."""
 
     @row("CreateVolume", "Source incompatible or not supported")
-    def test_create_volume_from_snapshot_is_refused(self):
-        snapshot = csi_pb2.VolumeContentSource.SnapshotSource(snapshot_id="a")
-        source = csi_pb2.VolumeContentSource(snapshot=snapshot)
-        self.expect(**new_volume(f"{uuid.uuid4()}", volume_content_source=source))
+    def test_create_volume_from_volume_in_error_is_refused(self):
+        volume_id = self.create()
+        body = {"os-reset_status": {"status": "error"}}
+        self.deployment.request("POST", f"/volumes/{volume_id}/action", body)
+        fields = new_volume(f"{uuid.uuid4()}", volume_content_source=clone(volume_id))
+        self.expect(**{**fields, "volume_capabilities": [self.capability]})
 
     @row("CreateVolume", "Source does not exist")
     def test_create_volume_from_missing_volume_is_not_found(self):

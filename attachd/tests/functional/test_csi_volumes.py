@@ -10,7 +10,16 @@ import uuid
 from attachd.csi import csi_pb2
 from attachd.tests import concurrency, wait
 from attachd.tests.fixtures import csi_driver, deployments, http_client
-from attachd.tests.fixtures.csi_requests import GIB, block, clone, mount, new_volume, sizes, zone
+from attachd.tests.fixtures.csi_requests import (
+    GIB,
+    block,
+    clone,
+    mount,
+    new_volume,
+    restore,
+    sizes,
+    zone,
+)
 
 NOWHERE = str(uuid.uuid4())
 
@@ -99,6 +108,22 @@ class CreateTest(VolumeCase):
         (stored,) = [item for item in self.volumes() if item["id"] == volume.volume_id]
         self.assertEqual(source.volume_id, stored["source_volid"])
 
+    def test_create_volume_from_volume_in_zone_of_source(self):
+        source = self.create()
+        self.volume_name = f"{self.volume_name}-clone"
+        fields = {"volume_content_source": clone(source.volume_id)}
+        # As external-provisioner asks for a pod that may run in several zones.
+        place = csi_pb2.TopologyRequirement(
+            requisite=[zone("mars"), zone("nova")], preferred=[zone("mars"), zone("nova")]
+        )
+        elsewhere = csi_pb2.TopologyRequirement(requisite=[zone("mars")])
+        text = self.fail_to_create(
+            "RESOURCE_EXHAUSTED", accessibility_requirements=elsewhere, **fields
+        )
+        self.assertIn(f"that of volume {source.volume_id}, nova", text)
+        volume = self.create(accessibility_requirements=place, **fields)
+        self.assertEqual([zone("nova")], list(volume.accessible_topology))
+
     def test_create_volume_for_several_nodes_needs_type(self):
         several = [block("MULTI_NODE_MULTI_WRITER"), mount("MULTI_NODE_READER_ONLY")]
         text = self.fail_to_create("INVALID_ARGUMENT", volume_capabilities=several)
@@ -107,7 +132,6 @@ class CreateTest(VolumeCase):
         self.create(volume_capabilities=several, parameters={"type": name})
 
     def test_create_volume_with_invalid_arguments_is_refused_by_field(self):
-        snapshot = csi_pb2.VolumeContentSource.SnapshotSource(snapshot_id="a")
         key = csi_pb2.Topology(segments={"zone": "nova"})
         cases = (
             ({"name": ""}, "name"),
@@ -119,11 +143,11 @@ class CreateTest(VolumeCase):
             ({"parameters": {"type": "none"}}, "no volume type: none"),
             ({"mutable_parameters": {"iops": "1"}}, "mutable_parameters"),
             ({"capacity_range": sizes(2 * GIB, GIB)}, "limit_bytes"),
-            (
-                {"volume_content_source": csi_pb2.VolumeContentSource(snapshot=snapshot)},
-                "Snapshots",
-            ),
             ({"volume_content_source": clone("")}, "volume_content_source.volume.volume_id"),
+            (
+                {"volume_content_source": restore("")},
+                "volume_content_source.snapshot.snapshot_id",
+            ),
             (
                 {"accessibility_requirements": csi_pb2.TopologyRequirement(requisite=[key])},
                 "topology key zone",
@@ -154,6 +178,7 @@ class CreateTest(VolumeCase):
     def test_create_volume_from_missing_source_is_not_found(self):
         for source in (NOWHERE, "none"):
             self.fail_to_create("NOT_FOUND", volume_content_source=clone(source))
+            self.fail_to_create("NOT_FOUND", volume_content_source=restore(source))
 
     def test_create_volume_where_no_backend_is_exhausts_resources(self):
         place = csi_pb2.TopologyRequirement(requisite=[zone("mars")])
@@ -354,6 +379,17 @@ class ExpandTest(VolumeCase):
                 volume_id=volume.volume_id,
                 capacity_range=requested,
             )
+
+    def test_expand_volume_beyond_its_type_is_out_of_range(self):
+        name = self.create_type(**{"provisioning:max_vol_size": "1"})
+        volume = self.create(parameters={"type": name})
+        text = self.driver.fail(
+            "OUT_OF_RANGE",
+            "ControllerExpandVolume",
+            volume_id=volume.volume_id,
+            capacity_range=sizes(2 * GIB),
+        )
+        self.assertIn("at most 1", text)
 
     def test_expand_missing_volume_is_not_found(self):
         for volume_id in (NOWHERE, "none"):

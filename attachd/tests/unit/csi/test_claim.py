@@ -38,7 +38,7 @@ class ClaimTest(unittest.TestCase):
 
     def test_volume_that_docker_adopts_meanwhile_is_refused(self):
         volume = self.storage.add()
-        self.storage.add_metadata(volume.id, {"docker.name": "data"})
+        self.storage.volumes.add_metadata(volume.id, {"docker.name": "data"})
         self.assertEqual("FAILED_PRECONDITION", self.refused(volume)[0])
 
     def test_volume_that_has_gone_meanwhile_is_not_found(self):

@@ -46,7 +46,7 @@ class ExpansionTest(unittest.TestCase):
         self.assertEqual("ABORTED", self.failed()[0])
 
     def test_refusals_have_their_codes(self):
-        size = "Invalid input for field/attribute os-extend.new_size. Value: 9."
+        size = "Invalid input for field/attribute new_size. Value: 9."
         for failure, code in (
             (refusal(400, "invalid_input", size), "OUT_OF_RANGE"),
             (refusal(413, "volume_size_exceeded"), "OUT_OF_RANGE"),

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
+import itertools
 import unittest
 
 from attachd.csi import csi_pb2, new_volume
 from attachd.csi.new_volume import NewVolume, SizeRange
 from attachd.platforms.calls import CallError, ErrorCode
-from attachd.tests.fixtures.csi_requests import GIB, clone, sizes, zone
+from attachd.tests.fixtures.csi_requests import GIB, clone, restore, sizes, zone
 from attachd.tests.fixtures.csi_requests import new_volume as fields_of
-from attachd.tests.unit.platforms.fake_storage import make_volume
+from attachd.tests.unit.platforms.fake_storage import make_snapshot, make_volume
 
 
 def _new(name="pvc", driver="csi.example.org", **fields):
@@ -72,9 +73,29 @@ class NewVolumeTest(unittest.TestCase):
         )
         self.assertNotIn("source_volid", _new().values(1, None))
 
+    def test_values_have_snapshot_as_source(self):
+        values = _new(volume_content_source=restore("s")).values(2, None)
+        self.assertEqual("s", values["snapshot_id"])
+        self.assertNotIn("source_volid", values)
+
+    def test_snapshot_of_another_driver_is_no_source(self):
+        new = _new(driver="csi.example.org", volume_content_source=restore("s"))
+        for driver, expected in (("csi.example.org", True), ("other", False)):
+            snapshot = make_snapshot(metadata={"csi.driver": driver})
+            self.assertIs(expected, new.is_source(snapshot))
+        self.assertTrue(new.is_source(make_snapshot()))
+
     def test_same_volume_has_no_difference(self):
-        new = _new(parameters={"fsType": "xfs"}, volume_content_source=clone("v"))
-        self.assertEqual("", new.find_difference(self._stored(new)))
+        for source in (clone("v"), restore("v")):
+            new = _new(parameters={"fsType": "xfs"}, volume_content_source=source)
+            self.assertEqual("", new.find_difference(self._stored(new)))
+
+    def test_volume_of_another_source_has_difference(self):
+        sources = (None, clone("v"), clone("w"), restore("v"), restore("w"))
+        for known, requested in itertools.permutations(sources, 2):
+            stored = self._stored(_new(volume_content_source=known))
+            text = _new(volume_content_source=requested).find_difference(stored)
+            self.assertIn("it was created with", text, (known, requested))
 
     def test_other_volume_has_difference(self):
         stored = self._stored(_new(parameters={"fsType": "xfs"}))
@@ -106,16 +127,12 @@ class NewVolumeTest(unittest.TestCase):
 
     def test_unknown_fields_are_refused_by_name(self):
         key = csi_pb2.TopologyRequirement(requisite=[csi_pb2.Topology(segments={"rack": "1"})])
-        snapshot = csi_pb2.VolumeContentSource.SnapshotSource(snapshot_id="s")
         for fields, text in (
             ({"parameters": {"size": "1"}}, "no parameter size"),
             ({"mutable_parameters": {"iops": "1"}}, "mutable_parameters"),
             ({"accessibility_requirements": key}, "topology key rack"),
             ({"volume_content_source": clone("")}, "volume_id is required"),
-            (
-                {"volume_content_source": csi_pb2.VolumeContentSource(snapshot=snapshot)},
-                "Snapshots",
-            ),
+            ({"volume_content_source": restore("")}, "snapshot_id is required"),
         ):
             self.assertIn(text, self._refused(**fields))
 
@@ -130,3 +147,11 @@ class NewVolumeTest(unittest.TestCase):
         self.assertEqual({"fsType": "xfs"}, new_volume.parameters_of(stored))
         self.assertEqual({}, new_volume.context_of(make_volume()))
         self.assertIsNone(new_volume.source_of(make_volume()))
+        stored = self._stored(_new(volume_content_source=restore("s")))
+        self.assertEqual(restore("s"), new_volume.source_of(stored))
+
+    def test_class_without_parameters_has_those_of_kubernetes_only(self):
+        given = {"csi.storage.k8s.io/volumesnapshot/name": "monday"}
+        self.assertEqual({}, new_volume.read_parameters(given, ()))
+        with self.assertRaisesRegex(CallError, "no parameter type. Parameters are: none."):
+            new_volume.read_parameters({"type": "fast"}, ())

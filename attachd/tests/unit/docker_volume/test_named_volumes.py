@@ -58,12 +58,12 @@ class NamedVolumesTest(unittest.TestCase):
 
     def test_volume_that_csi_publishes_meanwhile_is_forgotten_again(self):
         volume = self.storage.add(name="data")
-        add = self.storage.add_metadata
+        add = self.storage.volumes.add_metadata
 
         def add_both(volume_id, pairs):
             add(volume_id, {**pairs, "csi.published": "true"})
 
-        with mock.patch.object(self.storage, "add_metadata", add_both):
+        with mock.patch.object(self.storage.volumes, "add_metadata", add_both):
             self.assertEqual("ALREADY_EXISTS", self.failed(self.named.create, "data", {})[0])
         self.assertEqual({"csi.published": "true"}, self.storage.volumes[volume.id].metadata)
 

@@ -6,7 +6,15 @@ from attachd.csi.new_volume import NewVolume
 from attachd.platforms import calls
 from attachd.platforms.calls import Call, CallError
 from attachd.platforms.creation import VolumeCreator
-from attachd.tests.fixtures.csi_requests import GIB, block, clone, new_volume, sizes, zone
+from attachd.tests.fixtures.csi_requests import (
+    GIB,
+    block,
+    clone,
+    new_volume,
+    restore,
+    sizes,
+    zone,
+)
 from attachd.tests.unit.platforms.fake_storage import FakeStorage, refusal
 
 _REPLAYED = {"Idempotent-Replayed": "true"}
@@ -87,7 +95,7 @@ class CreationTest(unittest.TestCase):
         self.storage.change(made.id, status="deleting")
         code, text = self.failed(time_limit=0.5)
         self.assertEqual("ABORTED", code)
-        self.assertIn("of the same name, and is deleting", text)
+        self.assertIn(f"Volume {made.id} is being deleted", text)
         self.storage.statuses = ["deleting", None, "creating", "available"]
         self.assertNotEqual(made.id, self.create().id)
 
@@ -128,6 +136,20 @@ class CreationTest(unittest.TestCase):
         self.storage.failures = [refusal(400, "no_valid_backend")]
         self.assertEqual("nova", self.create(accessibility_requirements=place).zone)
 
+    def test_zone_without_source_is_followed_by_next_one(self):
+        place = csi_pb2.TopologyRequirement(preferred=[zone("mars"), zone("nova")])
+        fields = {
+            "accessibility_requirements": place,
+            "volume_content_source": restore(self.storage.snapshots.add().id),
+        }
+        text = "Invalid input for field/attribute availability_zone. Value: mars."
+        refused = refusal(400, "invalid_input", text)
+        self.storage.failures = [refused] * 2
+        self.storage.statuses = ["available"] * 3
+        self.assertEqual("RESOURCE_EXHAUSTED", self.failed(**fields)[0])
+        self.storage.failures = [refused]
+        self.assertEqual("nova", self.create(**fields).zone)
+
     def test_no_zone_with_backend_exhausts_resources(self):
         place = csi_pb2.TopologyRequirement(preferred=[zone("mars"), zone("nova")])
         self.storage.failures = [refusal(400, "no_valid_backend")] * 2
@@ -137,8 +159,9 @@ class CreationTest(unittest.TestCase):
         text = "Invalid input for field/attribute size. Value: 9. The type allows less."
         self.storage.failures = [refusal(400, "invalid_input", text)]
         self.assertEqual("OUT_OF_RANGE", self.failed()[0])
-        self.storage.failures = [refusal(400, "invalid_volume")]
-        self.assertEqual("INVALID_ARGUMENT", self.failed()[0])
+        for reason in ("invalid_volume", "invalid_snapshot"):
+            self.storage.failures = [refusal(400, reason)]
+            self.assertEqual("INVALID_ARGUMENT", self.failed()[0])
 
     def test_clone_has_at_least_size_of_source(self):
         source = self.storage.add(size_gib=3)
@@ -147,6 +170,37 @@ class CreationTest(unittest.TestCase):
         self.assertEqual("ABORTED", code)
         sizes_gib = sorted(volume.size_gib for volume in self.storage.volumes.values())
         self.assertEqual([3, 3], sizes_gib)
+
+    def test_volume_of_snapshot_has_at_least_its_size(self):
+        snapshot = self.storage.snapshots.add(size_gib=3)
+        self.storage.statuses = ["available"] * 2
+        self.assertEqual(3, self.create(volume_content_source=restore(snapshot.id)).size_gib)
+        small = {"volume_content_source": restore(snapshot.id), "capacity_range": sizes(1, GIB)}
+        self.storage.volumes.clear()
+        self.assertEqual("OUT_OF_RANGE", self.failed(**small)[0])
+
+    def test_volume_of_missing_or_foreign_snapshot_is_not_found(self):
+        foreign = self.storage.snapshots.add(metadata={"csi.driver": "other"})
+        self.storage.statuses = []
+        for snapshot_id in ("none", foreign.id):
+            code, text = self.failed(volume_content_source=restore(snapshot_id))
+            self.assertEqual("NOT_FOUND", code)
+            self.assertIn(f"no snapshot {snapshot_id}", text)
+
+    def test_volume_of_busy_snapshot_is_aborted(self):
+        self.storage.statuses = []
+        for status in ("creating", "restoring"):
+            snapshot = self.storage.snapshots.add(status=status)
+            code, text = self.failed(volume_content_source=restore(snapshot.id))
+            self.assertEqual("ABORTED", code)
+            self.assertIn(f"Snapshot {snapshot.id}, the source, is {status}", text)
+
+    def test_deletion_that_failed_is_repeated_before_new_volume(self):
+        made = self.create()
+        self.storage.change(made.id, status="error_deleting")
+        self.storage.statuses = ["error_deleting", "available"]
+        self.assertNotEqual(made.id, self.create().id)
+        self.assertNotIn(made.id, self.storage.volumes)
 
     def test_clone_of_missing_or_unfinished_source_is_refused(self):
         self.assertEqual("NOT_FOUND", self.failed(volume_content_source=clone("none"))[0])

@@ -57,3 +57,10 @@ class ErrorsTest(unittest.TestCase):
         self.assertTrue(errors.is_about_size(refusal(400, "invalid_input", text.format("size"))))
         self.assertFalse(errors.is_about_size(refusal(400, "invalid_input", text.format("name"))))
         self.assertFalse(errors.is_about_size(refusal(400, "bad_request", text.format("size"))))
+
+    def test_refused_zones_are_recognized(self):
+        text = "Invalid input for field/attribute {}. Value: mars."
+        zone = text.format("availability_zone")
+        self.assertTrue(errors.is_about_zone(refusal(400, "invalid_input", zone)))
+        other = text.format("size")
+        self.assertFalse(errors.is_about_zone(refusal(400, "invalid_input", other)))

@@ -14,7 +14,9 @@ class WaitTest(unittest.TestCase):
 
     def wait(self, time_limit=30.0):
         with calls.serving(Call.start(time_limit)):
-            return waiting.wait_while(self.storage, self.volume, {"creating"}, "being created")
+            return waiting.wait_while(
+                self.storage.volumes, self.volume, {"creating"}, "being created"
+            )
 
     def test_wait_ends_with_other_status(self):
         self.storage.statuses = ["creating", "creating", "error"]
