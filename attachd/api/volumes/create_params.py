@@ -56,7 +56,7 @@ def build(ctx: RequestContext, requested: CreateRequest) -> dict[str, Any]:
         image = None
     snapshot = requested_snapshot(ctx, requested)
     source = snapshot or source_volume(ctx, requested)
-    volume_type = requested_type(ctx, requested, source)
+    volume_type = requested_type(ctx, requested, source, image)
     specs = volume_type["extra_specs"] if volume_type else {}
     may_be_shared = authorize_sharing(ctx, volume_type)
     size = requested_size(requested, source)
@@ -175,10 +175,20 @@ def source_volume(ctx: RequestContext, requested: CreateRequest) -> Volume | Non
     return source
 
 
+_TYPE_PROPERTY: Final = "cinder_img_volume_type"
+"""The property of an image that names a type.
+
+Source: the Image service's administration guide, "Useful image properties".
+"""
+
+
 def requested_type(
-    ctx: RequestContext, requested: CreateRequest, source: Source | None
+    ctx: RequestContext,
+    requested: CreateRequest,
+    source: Source | None,
+    image: Image | None = None,
 ) -> VolumeTypeRow | None:
-    """Return the requested type, or that of the source, or the default.
+    """Return the requested type, or that of the source or image, or the default.
 
     :raises VolumeTypeNotFound: the caller sees no such type
     """
@@ -186,9 +196,20 @@ def requested_type(
     if name:
         return lookup.get_by_id_or_name(ctx, name)
     if source is None:
-        return lookup.default(ctx)
+        return _type_of_image(ctx, image) or lookup.default(ctx)
     # The source's type applies even if it has become private since.
     return type_store.get(source.volume_type_id) if source.volume_type_id else None
+
+
+def _type_of_image(ctx: RequestContext, image: Image | None) -> VolumeTypeRow | None:
+    """Return the type that an image names; None: none, or none that the caller sees."""
+    name = image.metadata.get(_TYPE_PROPERTY) if image else None
+    if not name:
+        return None
+    try:
+        return lookup.get_by_id_or_name(ctx, name)
+    except exception.VolumeTypeNotFound:
+        return None
 
 
 def requested_size(requested: CreateRequest, source: Source | None) -> int:

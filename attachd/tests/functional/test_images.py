@@ -144,6 +144,21 @@ class CreateTest(ImageCase):
         self.glance.answer_all = (200, b"[]")
         self.assertIn("not one of the Image service", self.create(image, 503))
 
+    def test_image_names_the_type_of_volumes_that_name_none(self):
+        for name in ("gold", "silver"):
+            self.create_type(name, {})
+        image = self.glance.add(b"data", cinder_img_volume_type="gold")
+        self.assertEqual("gold", self.finished(self.create(image))["volume_type"])
+        volume = self.finished(self.create(image, volume_type="silver"))
+        self.assertEqual("silver", volume["volume_type"])
+
+    def test_type_that_the_caller_does_not_see_is_not_taken_from_an_image(self):
+        body = {"volume_type": {"name": "secret", "os-volume-type-access:is_public": False}}
+        self.expect(200, "POST", "/types", body, token=wsgi_api.ADMIN)
+        for name in ("secret", "nothing"):
+            image = self.glance.add(b"data", cinder_img_volume_type=name)
+            self.assertIsNone(self.finished(self.create(image))["volume_type"])
+
     def test_service_without_credentials_refuses_images(self):
         image = self.glance.add(b"data")
         conf_fixture.override(self, "auth_type", None, group="glance")
