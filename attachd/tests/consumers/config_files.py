@@ -25,8 +25,8 @@ uri_v3 = {cloud.auth_url}
 v3_endpoint_type = public
 [service_available]
 cinder = true
-# Neither is there: see network.py.
 glance = true
+# It is not there: see fake_neutron.py.
 neutron = true
 nova = false
 swift = false
@@ -42,6 +42,9 @@ backend_names = first,second
 build_interval = 1
 build_timeout = 240
 volume_size = 1
+[compute]
+image_ref = {image}
+image_ref_alt = {image}
 [compute-feature-enabled]
 # Lets volumes be retyped to and from multiattach; no server is made.
 volume_multiattach = true
@@ -51,6 +54,7 @@ backup = false
 snapshot = true
 volume_revert = true
 clone = true
+enable_volume_image_dep_tests = true
 multi_backend = true
 manage_volume = true
 manage_snapshot = false
@@ -58,12 +62,13 @@ extend_attached_volume = false
 """
 
 
-def tempest(cloud: Credentials, admin: User, folder: Path) -> str:
+def tempest(cloud: Credentials, admin: User, image: str, folder: Path) -> str:
     """Return tempest.conf.
 
+    :param image: the id of an image that all users see
     :param folder: for Tempest's log and its locks
     """
-    return TEMPEST.format(cloud=cloud, admin=admin, folder=folder)
+    return TEMPEST.format(cloud=cloud, admin=admin, image=image, folder=folder)
 
 
 def clouds(path: Path, cloud: Credentials, admin: User) -> None:

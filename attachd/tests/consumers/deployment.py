@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The deployment for the suites of other projects: a Keystone, and an attachd that uses it.
+"""The deployment for the suites of other projects: Keystone, Glance, and an attachd with them.
 
 attachd runs on gunicorn, RabbitMQ and MariaDB, with two backends of the driver ``fake``, whose one
-worker keeps the exports in memory.  There is one public volume type, as devstack creates it.
+worker keeps the exports in memory.  There is one public volume type, as devstack creates it, and
+one public image.
 """
 
 import os
@@ -12,7 +13,15 @@ import unittest
 import requests
 
 from attachd.tests.consumers import config_files, credentials, fake_neutron
-from attachd.tests.fixtures import cli_commands, deployments, keystone_fixture, lifetime, processes
+from attachd.tests.fixtures import (
+    cli_commands,
+    deployments,
+    glance_fixture,
+    keystone_fixture,
+    lifetime,
+    processes,
+    requirements,
+)
 from attachd.tests.wait import TIMEOUT
 
 _MORE = """
@@ -35,6 +44,11 @@ driver = fake
 {middleware}
 # A busy machine is no reason for a 503 here.
 http_connect_timeout = 60
+
+[glance]
+connect_timeout = 60
+conversion_free_space = 0
+{images}
 """
 
 
@@ -49,9 +63,11 @@ class CloudDeployment:
         self._keystone = keystone = keystone_fixture.Keystone(test, database="mariadb")
         trusted = keystone.user("attachd", "service", "admin", project="service")
         deployment = deployments.Deployment(test, "mariadb", backend="first,second", workers=1)
+        glance = glance_fixture.Glance(test, keystone)
+        images = "\n".join(f"{name} = {value}" for name, value in glance.options().items())
         configuration = deployment.folder / "attachd.conf"
         with configuration.open("a", encoding="utf-8") as file:
-            file.write(_MORE.format(middleware=trusted.middleware))
+            file.write(_MORE.format(middleware=trusted.middleware, images=images))
         self._processes = [deployment.start_manager(), deployment.start_gunicorn()]
         endpoint = f"{deployment.url}/v3"
         keystone.endpoint("block-storage", endpoint)
@@ -70,9 +86,10 @@ class CloudDeployment:
             service_user=trusted.name,
             service_password=trusted.password,
         )
-        self.environment = self._write(lifetime.temp_dir(test))
+        image = _make_image(test, glance, keystone.admin)
+        self.environment = self._write(lifetime.temp_dir(test), image)
 
-    def _write(self, folder: Path) -> dict[str, str]:
+    def _write(self, folder: Path, image: str) -> dict[str, str]:
         """Write what the suites read, and return the environment in which they find it."""
         admin = self._keystone.admin
         self._known.write(folder / "cloud.json")
@@ -80,7 +97,9 @@ class CloudDeployment:
         clouds.parent.mkdir(parents=True)
         config_files.clouds(clouds, self._known, admin)
         tempest = folder / "tempest.conf"
-        tempest.write_text(config_files.tempest(self._known, admin, folder), encoding="utf-8")
+        tempest.write_text(
+            config_files.tempest(self._known, admin, image, folder), encoding="utf-8"
+        )
         path = cli_commands.command_path(self._test)
         return processes.environment(
             **admin.environment,  # of python-cinderclient's tests
@@ -98,6 +117,17 @@ class CloudDeployment:
     def log(self) -> str:
         """Return all that attachd's processes have written."""
         return "\n".join(process.output for process in self._processes)
+
+
+def _make_image(
+    test: unittest.TestCase, glance: glance_fixture.Glance, admin: keystone_fixture.User
+) -> str:
+    """Return the id of an image that has to be converted, with a name for which suites look."""
+    path = lifetime.temp_dir(test) / "image"
+    tool = requirements.require_tool(test, "qemu-img")
+    processes.check_output([tool, "create", "-q", "-f", "qcow2", path, "64M"])
+    fields = {"name": "cirros-attachd", "disk_format": "qcow2", "visibility": "public"}
+    return glance.add(admin, path.read_bytes(), **fields)
 
 
 def _make_type(endpoint: str, token: str) -> None:
