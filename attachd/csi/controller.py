@@ -15,6 +15,7 @@ from attachd.csi import (
     volume_view,
 )
 from attachd.csi.new_volume import NewVolume, SizeRange
+from attachd.csi.snapshots import Snapshots
 from attachd.platforms import deletion
 from attachd.platforms.calls import CallError, ErrorCode
 from attachd.platforms.creation import VolumeCreator
@@ -28,11 +29,14 @@ ATTACHMENT_KEY: Final = "attachd.attachment_id"
 _RPC = csi_pb2.ControllerServiceCapability.RPC
 
 CAPABILITIES: Final = (
+    _RPC.CREATE_DELETE_SNAPSHOT,
     _RPC.CREATE_DELETE_VOLUME,
     _RPC.CLONE_VOLUME,
     _RPC.EXPAND_VOLUME,
     _RPC.GET_CAPACITY,
+    _RPC.GET_SNAPSHOT,
     _RPC.GET_VOLUME,
+    _RPC.LIST_SNAPSHOTS,
     _RPC.LIST_VOLUMES,
     _RPC.LIST_VOLUMES_PUBLISHED_NODES,
     _RPC.PUBLISH_READONLY,
@@ -57,6 +61,7 @@ class Controller:
         self._driver = driver
         self._creator = VolumeCreator(storage)
         self._publisher = Publisher(storage, fence)
+        self._snapshots = Snapshots(storage, driver)
 
     def check(self) -> None:
         """Check that the API answers this user.
@@ -186,6 +191,29 @@ class Controller:
         return csi_pb2.ControllerExpandVolumeResponse(
             capacity_bytes=grown.size_gib * GIB, node_expansion_required=True
         )
+
+    def create_snapshot(
+        self, request: csi_pb2.CreateSnapshotRequest
+    ) -> csi_pb2.CreateSnapshotResponse:
+        """Take a snapshot, or return the one that has the name."""
+        return csi_pb2.CreateSnapshotResponse(snapshot=self._snapshots.create(request))
+
+    def delete_snapshot(
+        self, request: csi_pb2.DeleteSnapshotRequest
+    ) -> csi_pb2.DeleteSnapshotResponse:
+        """Delete a snapshot, and wait until it is gone; one that is gone is a success."""
+        self._snapshots.delete(request.snapshot_id)
+        return csi_pb2.DeleteSnapshotResponse()
+
+    def get_snapshot(self, request: csi_pb2.GetSnapshotRequest) -> csi_pb2.GetSnapshotResponse:
+        """Return a snapshot."""
+        return csi_pb2.GetSnapshotResponse(snapshot=self._snapshots.get(request.snapshot_id))
+
+    def list_snapshots(
+        self, request: csi_pb2.ListSnapshotsRequest
+    ) -> csi_pb2.ListSnapshotsResponse:
+        """Return the snapshots of the driver, or one of them."""
+        return self._snapshots.list(request)
 
     def _get(self, volume_id: str) -> StoredVolume:
         volume = self._storage.volumes.get(volume_id)

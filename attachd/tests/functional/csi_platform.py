@@ -19,12 +19,13 @@ import grpc
 
 from attachd.tests import wait
 from attachd.tests.fixtures.csi_driver import CsiClient
-from attachd.tests.fixtures.csi_requests import GIB, mount, new_volume, sizes
+from attachd.tests.fixtures.csi_requests import GIB, mount, new_volume, restore, sizes
 
 PROVISIONER: Final = 3.0
 ATTACHER: Final = 4.0
+SNAPSHOTTER: Final = 6.0
 KUBELET: Final = 12.0
-"""Seconds that a caller waits for an answer; in Kubernetes 10, 15 and 120."""
+"""Seconds that a caller waits for an answer; in Kubernetes 10, 15, 60 and 120."""
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 2.0
 """Seconds between two tries; the pause doubles."""
@@ -58,11 +59,13 @@ class Claim:
     """A volume, and the paths of its pods.
 
     :param fs_type: "": the default of the driver
+    :param snapshot_id: that it is made of; "": it is empty
     :ivar size_gib: in GiB (2**30 bytes)
     """
 
-    def __init__(self, fs_type: str) -> None:
+    def __init__(self, fs_type: str, snapshot_id: str = "") -> None:
         self.fs_type = fs_type
+        self.snapshot_id = snapshot_id
         self.name = f"pvc-{uuid.uuid4()}"
         self.volume_id = ""
         self.size_gib = 1
@@ -93,6 +96,8 @@ class Platform:
     def provision(self, claim: Claim) -> None:
         """Create a volume."""
         fields = new_volume(claim.name, volume_capabilities=[claim.capability])
+        if claim.snapshot_id:
+            fields["volume_content_source"] = restore(claim.snapshot_id)
         answer = self._control("CreateVolume", PROVISIONER, **fields)
         claim.volume_id = answer.volume.volume_id
 
@@ -100,6 +105,22 @@ class Platform:
         """Delete a volume, often by more calls than one."""
         for _ in range(self._random.choice((1, 1, 2))):
             self._control("DeleteVolume", PROVISIONER, volume_id=claim.volume_id)
+
+    def take_snapshot(self, claim: Claim) -> str:
+        """Take a snapshot, often by more calls than one, until it is ready; return its id."""
+        fields = {"name": f"snapshot-{uuid.uuid4()}", "source_volume_id": claim.volume_id}
+        taken = set()
+        for _ in range(self._random.choice((1, 1, 2))):
+            snapshot = self._control("CreateSnapshot", SNAPSHOTTER, **fields).snapshot
+            assert snapshot.ready_to_use, snapshot
+            taken.add(snapshot.snapshot_id)
+        (snapshot_id,) = taken
+        return str(snapshot_id)
+
+    def delete_snapshot(self, snapshot_id: str) -> None:
+        """Delete a snapshot, often by more calls than one."""
+        for _ in range(self._random.choice((1, 1, 2))):
+            self._control("DeleteSnapshot", SNAPSHOTTER, snapshot_id=snapshot_id)
 
     def attach(self, claim: Claim, node: Node) -> dict[str, str]:
         """Publish a volume at a node, often by two calls at the same time."""

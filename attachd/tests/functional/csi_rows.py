@@ -61,6 +61,18 @@ ROWS: Final[Mapping[str, Mapping[str, str]]] = {
         "Volume in use": "FAILED_PRECONDITION",
         "Unsupported capacity_range": "OUT_OF_RANGE",
     },
+    "CreateSnapshot": {
+        "Snapshot already exists but is incompatible": "ALREADY_EXISTS",
+        "Operation pending for snapshot": "ABORTED",
+        "Not enough space to create snapshot": "RESOURCE_EXHAUSTED",
+    },
+    "DeleteSnapshot": {
+        "Snapshot is part of a group": "INVALID_ARGUMENT",
+        "Snapshot in use": "FAILED_PRECONDITION",
+        "Operation pending for snapshot": "ABORTED",
+    },
+    "ListSnapshots": {"Invalid starting_token": "ABORTED"},
+    "GetSnapshot": {"Snapshot does not exist": "NOT_FOUND"},
     "NodeStageVolume": {
         "Volume does not exist": "NOT_FOUND",
         "Volume published but is incompatible": "ALREADY_EXISTS",
@@ -82,11 +94,12 @@ ROWS: Final[Mapping[str, Mapping[str, str]]] = {
         "Unsupported capacity_range": "OUT_OF_RANGE",
     },
 }
-"""Codes by call and condition, of the calls that drivers without snapshots can have."""
+"""Codes by call and condition, of the calls that the driver has."""
 
 EXCLUDED: Final[Mapping[tuple[str, str], str]] = {
     (ANY_CALL, "Permission denied"): "no call carries secrets",
     (ANY_CALL, "Not authenticated"): "no call carries secrets",
+    ("DeleteSnapshot", "Snapshot is part of a group"): "there are no groups of snapshots",
     (
         "ControllerUnpublishVolume",
         "Volume does not exist and volume not assumed ControllerUnpublished",

@@ -81,6 +81,8 @@ class PlatformCase(testtools.TestCase):
         text = f"{self.seed} {number}"
         self.platform.provision(claim)
         self.use_first(claim, first, text, generator)
+        if generator.random() < 0.3:
+            self.restore(claim, second, text)
         context = self.platform.attach(claim, second)
         path = self.platform.start_pod(claim, second, context)
         self.assertEqual(text, (path / "file").read_text())
@@ -106,6 +108,20 @@ class PlatformCase(testtools.TestCase):
         self.assertEqual(text, Path(claim.target(node, 0), "file").read_text())
         self.platform.end_pods(claim, node, pods)
         self.platform.detach(claim, node)
+
+    def restore(self, claim, node, text):
+        """Have a pod read a volume that is made of a snapshot."""
+        snapshot_id = self.platform.take_snapshot(claim)
+        copy = Claim(claim.fs_type, snapshot_id)
+        self.claims.append(copy)
+        self.platform.provision(copy)
+        self.platform.delete_snapshot(snapshot_id)
+        context = self.platform.attach(copy, node)
+        path = self.platform.start_pod(copy, node, context)
+        self.assertEqual(text, (path / "file").read_text())
+        self.platform.end_pods(copy, node)
+        self.platform.detach(copy, node)
+        self.platform.delete(copy)
 
     def expand_at(self, claim, node):
         self.platform.expand_at(claim, node)

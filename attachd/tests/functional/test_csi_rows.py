@@ -27,7 +27,16 @@ from attachd.tests.fixtures.agent_deployment import (
     FileDeployment,
     RbdDeployment,
 )
-from attachd.tests.fixtures.csi_requests import GIB, block, clone, mount, new_volume, sizes, zone
+from attachd.tests.fixtures.csi_requests import (
+    GIB,
+    block,
+    clone,
+    mount,
+    new_volume,
+    restore,
+    sizes,
+    zone,
+)
 from attachd.tests.functional.csi_rows import (
     ANY_CALL,
     EXCLUDED,
@@ -46,6 +55,29 @@ ELSEWHERE = {
     ),
     ("Probe", "Missing required dependency"): (
         "test_csi_identity.IdentityTest.test_driver_with_wrong_password_is_not_healthy"
+    ),
+    ("CreateSnapshot", "Snapshot already exists but is incompatible"): (
+        "test_csi_snapshots.CreateTest."
+        "test_create_snapshot_of_same_name_and_other_source_already_exists"
+    ),
+    ("CreateSnapshot", "Operation pending for snapshot"): (
+        "test_csi_snapshots.SlowStorageTest.test_work_goes_on_and_is_found_by_next_calls"
+    ),
+    ("CreateSnapshot", "Not enough space to create snapshot"): (
+        "test_csi_snapshots.CreateTest."
+        "test_create_snapshot_beyond_quota_succeeds_when_quota_is_raised"
+    ),
+    ("DeleteSnapshot", "Snapshot in use"): (
+        "test_csi_snapshots.SlowStorageTest.test_snapshot_of_which_a_volume_is_made_is_not_deleted"
+    ),
+    ("DeleteSnapshot", "Operation pending for snapshot"): (
+        "test_csi_snapshots.SlowStorageTest.test_work_goes_on_and_is_found_by_next_calls"
+    ),
+    ("ListSnapshots", "Invalid starting_token"): (
+        "test_csi_snapshots.ListTest.test_list_snapshots_with_invalid_token_is_aborted"
+    ),
+    ("GetSnapshot", "Snapshot does not exist"): (
+        "test_csi_snapshots.ListTest.test_get_snapshot_shows_it_or_is_not_found"
     ),
 }
 """Tests that need no storage, by their rows."""
@@ -323,30 +355,55 @@ class _Lives:
         control("ValidateVolumeCapabilities", volume_capabilities=[capability], **of_volume)
         control("ControllerExpandVolume", capacity_range=sizes(2 * GIB), **of_volume)
         written = uuid.uuid4().bytes
-        for number, node in enumerate(self.nodes):
-            call = functools.partial(self.call, node.driver)
-            call("NodeGetInfo")
-            call("NodeGetCapabilities")
-            published = control("ControllerPublishVolume", **self.published(volume_id, number))
-            self.check_nodes(volume_id, [node.host.name])
-            context = dict(published.publish_context)
-            staged = self.staged(volume_id, context, number)
-            call("NodeStageVolume", **staged)
-            path = self.path("pod0", number)
-            call("NodePublishVolume", **staged, target_path=path)
-            found = self.exchange(path, None if number else written)
-            self.assertEqual(written, found)
-            condition = call("NodeGetVolumeStats", volume_path=path, **of_volume).volume_condition
-            self.assertFalse(condition.abnormal, condition.message)
-            expanded = {"volume_path": path, "capacity_range": sizes(2 * GIB), **of_volume}
-            self.assertEqual(2 * GIB, call("NodeExpandVolume", **expanded).capacity_bytes)
-            call("NodeUnpublishVolume", target_path=path, **of_volume)
-            staging = staged["staging_target_path"]
-            call("NodeUnstageVolume", staging_target_path=staging, **of_volume)
-            control("ControllerUnpublishVolume", node_id=node.host.name, **of_volume)
-            self.check_nodes(volume_id, [])
-        control("DeleteVolume", **of_volume)
+        self.assertEqual(written, self.use(volume_id, 0, written))
+        snapshot_id = self.take_snapshot(volume_id)
+        self.assertEqual(written, self.use(volume_id, 1))
+        source = {"volume_content_source": restore(snapshot_id)}
+        request = new_volume(f"pvc-{uuid.uuid4()}", volume_capabilities=[capability], **source)
+        restored = control("CreateVolume", **request).volume
+        self.assertEqual(2 * GIB, restored.capacity_bytes)
+        control("DeleteSnapshot", snapshot_id=snapshot_id)
+        self.assertEqual(written, self.use(restored.volume_id, 1))
+        for deleted in (restored.volume_id, volume_id):
+            control("DeleteVolume", volume_id=deleted)
         self.assertEqual(call_names(Identity, Controller, Node), self.called)
+
+    def take_snapshot(self, volume_id):
+        """Take a snapshot; return its id."""
+        control = functools.partial(self.call, self.controller)
+        request = {"name": f"snapshot-{uuid.uuid4()}", "source_volume_id": volume_id}
+        taken = control("CreateSnapshot", **request).snapshot
+        self.assertTrue(taken.ready_to_use)
+        found = {"snapshot_id": taken.snapshot_id}
+        self.assertEqual(taken, control("GetSnapshot", **found).snapshot)
+        (entry,) = control("ListSnapshots", **found).entries
+        self.assertEqual(taken, entry.snapshot)
+        return taken.snapshot_id
+
+    def use(self, volume_id, number, written=b""):
+        """Have a pod at a node write to a volume of 2 GiB and read it; return what is read."""
+        node, of_volume = self.nodes[number], {"volume_id": volume_id}
+        control = functools.partial(self.call, self.controller)
+        call = functools.partial(self.call, node.driver)
+        call("NodeGetInfo")
+        call("NodeGetCapabilities")
+        published = control("ControllerPublishVolume", **self.published(volume_id, number))
+        self.check_nodes(volume_id, [node.host.name])
+        staged = self.staged(volume_id, dict(published.publish_context), number)
+        call("NodeStageVolume", **staged)
+        path = self.path("pod0", number)
+        call("NodePublishVolume", **staged, target_path=path)
+        found = self.exchange(path, written)
+        condition = call("NodeGetVolumeStats", volume_path=path, **of_volume).volume_condition
+        self.assertFalse(condition.abnormal, condition.message)
+        expanded = {"volume_path": path, "capacity_range": sizes(2 * GIB), **of_volume}
+        self.assertEqual(2 * GIB, call("NodeExpandVolume", **expanded).capacity_bytes)
+        call("NodeUnpublishVolume", target_path=path, **of_volume)
+        staging = staged["staging_target_path"]
+        call("NodeUnstageVolume", staging_target_path=staging, **of_volume)
+        control("ControllerUnpublishVolume", node_id=node.host.name, **of_volume)
+        self.check_nodes(volume_id, [])
+        return found
 
     def check_nodes(self, volume_id, nodes):
         """Check where a volume is published, by both calls that show it."""
@@ -362,7 +419,7 @@ class _Lives:
             path = f"{path}/file"
             Path(path).touch()
         with Path(path).open("r+b", buffering=0) as file:
-            file.write(written or b"")
+            file.write(written)
             file.seek(0)
             return file.read(16)
 
@@ -495,8 +552,12 @@ class RequestTest(unittest.TestCase):
         controller = csi_driver.CsiDriver(self, csi_nodes.NOWHERE)
         for name in call_names(Node):
             controller.fail("UNIMPLEMENTED", name)
-        for name in ("CreateSnapshot", "ListSnapshots", "ControllerModifyVolume"):
-            self.driver.fail_unknown("UNIMPLEMENTED", f"/csi.v1.Controller/{name}")
+        for name in (
+            "Controller/ControllerModifyVolume",
+            "GroupController/CreateVolumeGroupSnapshot",
+            "SnapshotMetadata/GetMetadataAllocated",
+        ):
+            self.driver.fail_unknown("UNIMPLEMENTED", f"/csi.v1.{name}")
 
 
 class SpecificationTest(unittest.TestCase):

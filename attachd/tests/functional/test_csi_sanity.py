@@ -24,7 +24,7 @@ from attachd.tests.fixtures.csi_requests import GIB
 from attachd.tests.fixtures.lifetime import temp_dir
 from attachd.tests.selection import full_only
 
-_NOT_CLAIMED = re.compile("Snapshot|GroupController|[Mm]odify")
+_NOT_CLAIMED = re.compile("VolumeGroupSnapshot|GroupController|[Mm]odify")
 """Calls that the driver does not have: their specifications are skipped."""
 _LIMIT = 3
 """Volumes of the node, so that csi-sanity can reach the limit."""

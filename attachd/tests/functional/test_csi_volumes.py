@@ -347,13 +347,6 @@ class ReadTest(VolumeCase):
             self.assertEqual(0, answer.available_capacity, fields)
         self.driver.fail("INVALID_ARGUMENT", "GetCapacity", parameters={"type": "none"})
 
-    def test_capabilities_have_no_snapshots(self):
-        answer = self.driver.call("ControllerGetCapabilities")
-        kinds = csi_pb2.ControllerServiceCapability.RPC.Type
-        names = {kinds.Name(item.rpc.type) for item in answer.capabilities}
-        self.assertIn("CREATE_DELETE_VOLUME", names)
-        self.assertEqual(set(), {name for name in names if "SNAPSHOT" in name})
-
 
 class ExpandTest(VolumeCase):
     def expand(self, volume, *requested):

@@ -23,12 +23,11 @@ class ControllerTest(unittest.TestCase):
             method(request)
         return caught.exception.code.name, f"{caught.exception}"
 
-    def test_capabilities_are_those_of_table_without_snapshots(self):
+    def test_capabilities_are_those_of_table(self):
         request = csi_pb2.ControllerGetCapabilitiesRequest()
         response = self.controller.controller_get_capabilities(request)
         claimed = [item.rpc.type for item in response.capabilities]
         self.assertEqual(list(CAPABILITIES), claimed)
-        self.assertNotIn(_RPC.CREATE_DELETE_SNAPSHOT, claimed)
         self.assertNotIn(_RPC.MODIFY_VOLUME, claimed)
 
     def test_create_volume_returns_volume(self):
@@ -85,6 +84,20 @@ class ControllerTest(unittest.TestCase):
         response = self.controller.validate_volume_capabilities(request)
         self.assertFalse(response.HasField("confirmed"))
         self.assertIn("other parameters", response.message)
+
+    def test_snapshot_is_created_shown_and_deleted(self):
+        self.storage.statuses = ["available"] * 2
+        volume = self.storage.add()
+        request = csi_pb2.CreateSnapshotRequest(name="a", source_volume_id=volume.id)
+        shown = self.controller.create_snapshot(request).snapshot
+        got = csi_pb2.GetSnapshotRequest(snapshot_id=shown.snapshot_id)
+        self.assertEqual(shown, self.controller.get_snapshot(got).snapshot)
+        (entry,) = self.controller.list_snapshots(csi_pb2.ListSnapshotsRequest()).entries
+        self.assertEqual(shown, entry.snapshot)
+        deleted = csi_pb2.DeleteSnapshotRequest(snapshot_id=shown.snapshot_id)
+        for _ in range(2):
+            self.controller.delete_snapshot(deleted)
+        self.assertEqual({}, self.storage.snapshots)
 
     def test_publish_volume_returns_only_id_of_attachment(self):
         volume = self.storage.add()
