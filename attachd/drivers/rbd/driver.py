@@ -30,6 +30,7 @@ from attachd.drivers.rbd.image_data import ImageAccess
 from attachd.drivers.rbd.images import GIB, Images, Pools
 from attachd.drivers.rbd.resizing import OBJECT_BYTES, Resizing
 from attachd.drivers.rbd.snapshots import ImageSnapshots
+from attachd.drivers.rbd.watch_requests import WatchRequests
 from attachd.linux import sandbox
 
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]*")
@@ -41,14 +42,18 @@ IsLeaving = Callable[[str | None], bool]
 
 
 def _make_images(
-    cluster: Cluster, naming: users.Naming, options: cfg.ConfigOpts.GroupAttr
+    cluster: Cluster,
+    naming: users.Naming,
+    options: cfg.ConfigOpts.GroupAttr,
+    requests: WatchRequests,
 ) -> dict[str, Images]:
     resizing = Resizing(cluster, naming, options)
     own = (cluster.entity, resizing.entity)
-    return {
-        pool: Images(cluster, naming, resizing, ImageClients(cluster, options, pool, own), pool)
-        for pool in naming.pools
-    }
+    made = {}
+    for pool in naming.pools:
+        clients = ImageClients(cluster, options, requests, pool, own)
+        made[pool] = Images(cluster, naming, resizing, clients, pool)
+    return made
 
 
 class RbdDriver(
@@ -131,7 +136,9 @@ class RbdDriver(
         super().__init__(name, conf)
         self._naming = users.Naming(self.options.rbd_pools, self.options.rbd_prefix)
         self._cluster = Cluster(self.options)
-        self._pools = Pools(name, _make_images(self._cluster, self._naming, self.options))
+        self._watch_requests = WatchRequests(self._cluster, self.options)
+        images = _make_images(self._cluster, self._naming, self.options, self._watch_requests)
+        self._pools = Pools(name, images)
         self._host_key = host_key.HostKey(self._cluster, self.options)
         self._headers = HeaderCheck(self._pools, self._naming, self._users)
         self.clients = ClientRecords(self._cluster, self._naming, self._pools)
@@ -152,7 +159,7 @@ class RbdDriver(
         self._host_key.check()
         if missing := sandbox.missing_requirements():
             raise exception.BackendError(f"Missing: {', '.join(missing)}.", final=True)
-        self._cluster.close()
+        self.close()
         self.storage_ids = self._cluster.check()
         for images in self._pools:
             images.clients.check()
@@ -173,6 +180,7 @@ class RbdDriver(
 
     def close(self) -> None:
         """Disconnect from the cluster."""
+        self._watch_requests.close()
         self._cluster.close()
 
     def get_stats(self) -> base.BackendStats:

@@ -14,6 +14,7 @@ from attachd.ceph import object_names
 from attachd.drivers import command
 from attachd.drivers.rbd import objects, users
 from attachd.drivers.rbd.cluster import Cluster
+from attachd.drivers.rbd.watch_requests import WatchRequests
 
 WATCH_TIMEOUT: Final = 45.0
 """Seconds after which the watches of a client have expired that has died.
@@ -46,6 +47,7 @@ class Watch(NamedTuple):
 class ImageClients:
     """Lists the clients of the images of one pool.
 
+    :param requests: tells images that no client has open
     :param own: the users of managers, which have images open for short times
     """
 
@@ -53,22 +55,26 @@ class ImageClients:
         self,
         cluster: Cluster,
         options: cfg.ConfigOpts.GroupAttr,
+        requests: WatchRequests,
         pool: str,
         own: Collection[str],
     ) -> None:
         self._cluster = cluster
         self._options = options
+        self._requests = requests
         self._pool = pool
         self._own = own
 
     def check(self) -> None:
         """Check that clients can be listed; raises BackendError, naming what is missing."""
-        self.list_watches("none")
+        self._list_watchers(object_names.header_name("none"))
 
     def list_watches(self, image_id: str) -> Sequence[Watch]:
         """List the clients that have an image open; none if it does not exist."""
-        text = self._run("listwatchers", object_names.header_name(image_id)) or ""
-        return [Watch(int(client), address) for address, client in _WATCH.findall(text)]
+        header = object_names.header_name(image_id)
+        if not self._requests.may_be_watched(self._pool, header):
+            return ()
+        return self._list_watchers(header)
 
     def list_foreign(self, image_id: str) -> Sequence[Watch]:
         """List the clients that have an image open, without managers and those that died."""
@@ -114,6 +120,10 @@ class ImageClients:
         manager = self._cluster.entity
         entities = {session.client_id: session.entity for session in self._cluster.sessions()}
         return [it for it in watches if entities.get(it.client_id, manager) not in self._own]
+
+    def _list_watchers(self, header: str) -> Sequence[Watch]:
+        text = self._run("listwatchers", header) or ""
+        return [Watch(int(client), address) for address, client in _WATCH.findall(text)]
 
     def _run(self, *arguments: str, without: Collection[int] = (errno.ENOENT,)) -> str | None:
         """Run the command ``rados``: its Python module cannot list watchers.

@@ -12,6 +12,7 @@ from attachd.drivers.rbd import image_clients
 from attachd.drivers.rbd.cluster import Session
 from attachd.drivers.rbd.driver import RbdDriver
 from attachd.drivers.rbd.image_clients import Watch
+from attachd.drivers.rbd.watch_requests import WatchRequests
 from attachd.linux import commands
 from attachd.tests.unit.drivers import configured
 from attachd.tests.unit.drivers.rbd import fake_modules
@@ -30,6 +31,9 @@ class ImageClientsTest(unittest.TestCase):
         (images,) = self.driver._pools
         self.clients = images.clients
         self.run_command = self.enterContext(mock.patch.object(command, "run"))
+        self.may_be_watched = self.enterContext(
+            mock.patch.object(WatchRequests, "may_be_watched", return_value=True)
+        )
         self.pool = fake_modules.Pool(self.lib)
         self.pool.objects["rbd_id.disk"] = object_names.encode("10ab")
 
@@ -44,6 +48,12 @@ class ImageClientsTest(unittest.TestCase):
         self.answer(WATCH)
         self.assertEqual([Watch(7, "127.0.0.1:0/9")], self.clients.list_watches("10ab"))
         self.assertEqual("rbd_header.10ab", self.run_command.call_args.args[0][-1])
+
+    def test_no_command_runs_for_an_image_that_no_client_has_open(self):
+        self.may_be_watched.return_value = False
+        self.assertEqual((), self.clients.list_watches("10ab"))
+        self.may_be_watched.assert_called_once_with("volumes", "rbd_header.10ab")
+        self.run_command.assert_not_called()
 
     def test_missing_header_has_no_watches_and_other_failures_are_errors(self):
         self.answer("", 1, "error listing watchers p/x: (2) No such file or directory")
