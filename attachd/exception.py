@@ -131,6 +131,12 @@ class InvalidSnapshot(BadRequest):
     msg_fmt = "Invalid snapshot: %(reason)s"
 
 
+class InvalidAuthKey(BadRequest):
+    """The key is not that of the transfer: use the one that its creation has returned."""
+
+    msg_fmt = "Invalid auth key: %(reason)s"
+
+
 class VolumeNotAvailable(InvalidVolume):
     """Another caller holds the volume: wait, or use another volume."""
 
@@ -191,6 +197,12 @@ class SnapshotNotFound(NotFound):
     """The snapshot does not exist in this project."""
 
     msg_fmt = "Snapshot %(snapshot_id)s could not be found."
+
+
+class TransferNotFound(NotFound):
+    """There is no such transfer of a volume, or it belongs to another project."""
+
+    msg_fmt = "Transfer %(transfer_id)s could not be found."
 
 
 class AttachmentNotFound(NotFound):

@@ -123,6 +123,7 @@ class VolumeState(enum.StrEnum):
     DOWNLOADING = "downloading"
     UPLOADING = "uploading"
     MAINTENANCE = "maintenance"
+    AWAITING_TRANSFER = "awaiting-transfer"
     ERROR = "error"
     ERROR_DELETING = "error_deleting"
     ERROR_EXTENDING = "error_extending"
@@ -185,6 +186,9 @@ class Event(enum.StrEnum):
     UPLOAD = "be uploaded"
     UPLOADED = "have been uploaded"
     UPLOAD_FAILED = "fail to be uploaded"
+    OFFER = "be offered for transfer"
+    ACCEPT = "be accepted"
+    WITHDRAW_OFFER = "be kept by its project"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -282,6 +286,10 @@ VOLUME_TRANSITIONS: Mapping[Event, Transition[VolumeState]] = MappingProxyType(
         Event.UPLOAD: Transition(frozenset({_V.READY}), _V.UPLOADING),
         Event.UPLOADED: Transition(frozenset({_V.UPLOADING}), _V.READY),
         Event.UPLOAD_FAILED: Transition(frozenset({_V.UPLOADING}), _V.READY),
+        # Only without attachments: no host of the former project keeps access.
+        Event.OFFER: Transition(frozenset({_V.READY}), _V.AWAITING_TRANSFER),
+        Event.ACCEPT: Transition(frozenset({_V.AWAITING_TRANSFER}), _V.READY),
+        Event.WITHDRAW_OFFER: Transition(frozenset({_V.AWAITING_TRANSFER}), _V.READY),
     }
 )
 

@@ -268,6 +268,32 @@ snapshot_metadata = sa.Table(
     **MARIADB_OPTIONS,
 )
 
+# Offers of volumes to other projects: a row is there as long as its volume awaits its transfer.
+volume_transfers = sa.Table(
+    "volume_transfers",
+    METADATA,
+    sa.Column("id", Uuid, primary_key=True, default=new_id),
+    sa.Column(
+        "volume_id",
+        Uuid,
+        sa.ForeignKey("volumes.id", ondelete="CASCADE"),
+        nullable=False,
+        unique=True,
+    ),
+    # of the volume
+    sa.Column("project_id", sa.String(64), nullable=False),
+    sa.Column("name", sa.String(255)),
+    # of the key: a reader of the table cannot accept a transfer
+    sa.Column("salt", sa.String(64), nullable=False),
+    sa.Column("key_digest", sa.String(64), nullable=False),
+    # whether the snapshots of the volume stay in its former project
+    sa.Column("no_snapshots", sa.Boolean, nullable=False, default=False),
+    *timestamps(),
+    sa.Index(None, "project_id", "created_at", "id"),
+    sa.Index(None, "created_at", "id"),
+    **MARIADB_OPTIONS,
+)
+
 volume_metadata = sa.Table(
     "volume_metadata",
     METADATA,

@@ -321,6 +321,15 @@ def deltas_of_retype(
     return Deltas(new_type_id, 0, {}, more)
 
 
+def deltas_of_transfer(
+    volume_type_id: str | None, size_gib: int, snapshots: SnapshotsOfVolume
+) -> Deltas:
+    """Return the amounts of a volume that a project accepts, with its snapshots."""
+    gib = size_gib + (0 if CONF.quota.no_snapshot_gb_quota else snapshots.gib)
+    more = {VOLUMES: 1, GIGABYTES: gib, SNAPSHOTS: snapshots.snapshots}
+    return Deltas(volume_type_id, size_gib, more, more)
+
+
 @retried
 def check(project_id: str, deltas: Deltas) -> None:
     """Check, without a lock, whether a request exceeds a limit now; for better messages only.

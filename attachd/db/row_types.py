@@ -138,6 +138,23 @@ class SnapshotWithVolumeRow(SnapshotRow):
     availability_zone: str | None
 
 
+class TransferRow(TypedDict):
+    """An offer of a volume to another project.
+
+    :ivar project_id: of the volume
+    """
+
+    id: str
+    volume_id: str
+    project_id: str
+    name: str | None
+    salt: str
+    key_digest: str
+    no_snapshots: bool
+    created_at: datetime.datetime
+    updated_at: datetime.datetime | None
+
+
 class RecoverableSnapshotRow(SnapshotRow):
     """A snapshot that a manager has work to do on.
 

@@ -95,13 +95,15 @@ class Volume(AttachdObject):
 
     def fire(self, event: states.Event, **values: Any) -> None:
         """Apply one transition of the state table, and store ``values``."""
-        self._follow(volume_store.transition(self.id, event, values), values)
+        row = volume_store.transition(self.id, event, values, project_id=self.project_id)
+        self._follow(row, values)
 
     def begin_reimage(
         self, image_id: str, pairs: Mapping[str, str], statuses: Collection[str]
     ) -> None:
         """Apply the transition to getting another image; see volume_updates.begin_reimage()."""
-        self._follow(volume_updates.begin_reimage(self.id, image_id, pairs, statuses))
+        request = (self.id, image_id, pairs, statuses, self.project_id)
+        self._follow(volume_updates.begin_reimage(*request))
 
     def begin_upload(self, image_id: str) -> None:
         """Apply the transition to being uploaded; raises InvalidTransition if it is not available.
@@ -110,7 +112,9 @@ class Volume(AttachdObject):
         """
         values = {"upload_image_id": image_id}
         row = volume_store.transition(
-            self.id, states.Event.UPLOAD, values, statuses=("available",)
+            *(self.id, states.Event.UPLOAD, values),
+            statuses=("available",),
+            project_id=self.project_id,
         )
         self._follow(row)
 
@@ -120,11 +124,11 @@ class Volume(AttachdObject):
 
     def delete_with_snapshots(self) -> None:
         """Apply the transition to its deletion, with all its snapshots."""
-        self._follow(volume_store.delete_with_snapshots(self.id))
+        self._follow(volume_store.delete_with_snapshots(self.id, self.project_id))
 
     def revert(self, snapshot_id: str) -> None:
         """Apply the transition to reverting, with that of the snapshot."""
-        self._follow(volume_store.revert(self.id, snapshot_id))
+        self._follow(volume_store.revert(self.id, snapshot_id, self.project_id))
 
     def _follow(self, row: Mapping[str, Any], values: Iterable[str] = ()) -> None:
         for name in ("state", "status", "attach_status", *values):

@@ -106,7 +106,7 @@ def delete(ctx: RequestContext, row: SnapshotWithVolumeRow) -> None:
     :raises BackendFrozen: its backend is frozen
     """
     scheduler.check_not_frozen(row["volume_host"])
-    snapshot_store.transition(row["id"], Event.DELETE)
+    snapshot_store.transition(row["id"], Event.DELETE, project_id=row["project_id"])
     try:
         manager_api.delete_snapshot(ctx, backend_of(row["volume_host"]), row["id"])
     except exception.AttachdError as error:

@@ -158,6 +158,15 @@ def lock_volume(
     return row
 
 
+def check_project(volume: LockedVolumeRow, project_id: str) -> None:
+    """Check that a volume still belongs to the project that was allowed to attach it.
+
+    :raises VolumeNotFound: it has been transferred to another project since
+    """
+    if volume["project_id"] != project_id:
+        raise exception.VolumeNotFound(volume_id=volume["id"])
+
+
 def list_rows(connection: sa.Connection, volume_id: str) -> list[AttachmentRow]:
     """Return all rows of a volume, of all kinds, oldest first."""
     return statements.LIST_OF_VOLUME.fetch_all(connection, {"match_id": volume_id})

@@ -181,20 +181,20 @@ def reserve_together(
 def _reserve_free_volume(
     connection: sa.Connection, row: AttachmentRow, statement: CompiledStatement
 ) -> bool:
-    params = {
-        "match_id": row["volume_id"],
-        "match_server": row.get("instance_uuid") if row.get("connector") else None,
-        "updated_at": models.now(),
-    }
+    volume = {"match_id": row["volume_id"], "match_project": row["project_id"]}
+    server = row.get("instance_uuid") if row.get("connector") else None
+    params = {**volume, "match_server": server, "updated_at": models.now()}
     return statement.execute(connection, params) == 1
 
 
 def _lock_to_reserve(
     connection: sa.Connection, row: AttachmentRow
 ) -> tuple[LockedVolumeRow, list[AttachmentRow]]:
-    return attachment_rows.lock_with_rows(
+    volume, holders = attachment_rows.lock_with_rows(
         connection, row["volume_id"], statements.LOCK_VOLUME_TO_RESERVE
     )
+    attachment_rows.check_project(volume, row["project_id"])
+    return volume, holders
 
 
 def _find_or_join(

@@ -93,6 +93,7 @@ def reserve(
         volume, held = attachment_rows.lock_with_rows(
             connection, volume_id, statements.LOCK_VOLUME_TO_RESERVE
         )
+        attachment_rows.check_project(volume, project_id)
         request = connect_rules.Request(Action.RESERVE, denied_rule=denied_rule)
         connect_rules.decide(attachment_rows.LockedVolume(connection, volume, new, held), request)
         quotas.check_attachments(connection, project_id, limit)
@@ -178,6 +179,7 @@ def attach(
         volume, held = attachment_rows.lock_with_rows(
             connection, volume_id, statements.LOCK_VOLUME_TO_RESERVE
         )
+        attachment_rows.check_project(volume, request["project_id"])
         holders = attachment_rows.holding(attachment_rows.visible(held))
         server, host = request["instance_uuid"], request["host"]
         current = next(
@@ -240,6 +242,7 @@ def begin_connection(
         volume, held = attachment_rows.lock_with_rows(
             connection, volume_id, statements.LOCK_VOLUME_TO_CONNECT
         )
+        attachment_rows.check_project(volume, creator.project_id)
         stored = volume_leases.acquire(connection, volume, volume_lease) if volume_lease else {}
         current = duplicates.find_connection(_reusable(volume, held, creator.user_id), connector)
         if current is None:

@@ -98,7 +98,8 @@ _LOCK = (
 LOCK_VOLUME: Final = CompiledSelect(_LOCK, LockedVolumeRow)
 LOCK_VOLUME_TO_RESERVE: Final = CompiledSelect(
     _LOCK.add_columns(
-        TYPE_SPECS, _ANY_CLOSED, quotas.SET_FOR_ATTACHMENTS.label("attachments_quota")
+        *(_VOLUMES.c.project_id, TYPE_SPECS, _ANY_CLOSED),
+        quotas.SET_FOR_ATTACHMENTS.label("attachments_quota"),
     ),
     LockedVolumeRow,
 )
@@ -122,6 +123,8 @@ _RESERVE_FREE_VOLUME = (
     sa.update(_VOLUMES)
     .where(
         _VOLUMES.c.id == sa.bindparam("match_id"),
+        # It may have been transferred to another project since it was read.
+        _VOLUMES.c.project_id == sa.bindparam("match_project"),
         _VOLUMES.c.state == VolumeState.READY.value,
         _VOLUMES.c.status == _AVAILABLE.status,
         _VOLUMES.c.multiattach.is_(False),

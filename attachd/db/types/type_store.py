@@ -283,6 +283,18 @@ def lock_unchanged(
         )
 
 
+def check_known(connection: sa.Connection, type_id: str, project_id: str) -> None:
+    """Check that a type is public, or that a project has access to it.
+
+    :raises VolumeTypeNotFound: neither
+    """
+    statement = sa.select(_VOLUME_TYPES.c.id).where(
+        _VOLUME_TYPES.c.id == type_id, _visible_to(project_id)
+    )
+    if connection.execute(statement).first() is None:
+        raise exception.VolumeTypeNotFound(volume_type_id=type_id)
+
+
 @retried
 def list_access(type_id: str) -> list[str]:
     """Return the projects that have access to a type, sorted."""

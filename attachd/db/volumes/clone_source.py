@@ -59,7 +59,7 @@ def copy_image_metadata(connection: sa.Connection, source_id: str, volume_id: st
 
 
 def check_no_pending_clone(connection: sa.Connection, volume_id: str) -> None:
-    """Check that a volume, whose row is locked, may be removed.
+    """Check that a volume, whose row is locked, may be removed, or may lose its data or project.
 
     :raises InvalidVolume: it is being cloned
     """
@@ -69,5 +69,6 @@ def check_no_pending_clone(connection: sa.Connection, volume_id: str) -> None:
     copy = connection.execute(waiting.limit(1)).scalar_one_or_none()
     if copy is not None:
         raise exception.InvalidVolume(
-            reason=f"Volume {volume_id} cannot be removed while it is copied to volume {copy}."
+            reason=f"Volume {volume_id} cannot be removed, reverted, transferred or get "
+            f"another image while it is copied to volume {copy}."
         )

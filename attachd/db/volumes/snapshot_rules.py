@@ -153,7 +153,7 @@ def begin_cascade(connection: sa.Connection, volume: VolumeRow) -> None:
 
     :raises InvalidVolume: one of them cannot be deleted, or belongs to another project
     """
-    for row in _lock_all(connection, volume["id"]):
+    for row in lock_all(connection, volume["id"]):
         if row["state"] == SnapshotState.DELETING:
             continue
         if row["project_id"] != volume["project_id"]:
@@ -169,7 +169,8 @@ def begin_cascade(connection: sa.Connection, volume: VolumeRow) -> None:
             ) from error
 
 
-def _lock_all(connection: sa.Connection, volume_id: str) -> list[SnapshotRow]:
+def lock_all(connection: sa.Connection, volume_id: str) -> list[SnapshotRow]:
+    """Lock the rows of all snapshots of a volume, whose row is locked, and return them."""
     statement = (
         sa.select(_SNAPSHOTS)
         .where(_SNAPSHOTS.c.volume_id == volume_id)
@@ -183,7 +184,8 @@ def _lock_all(connection: sa.Connection, volume_id: str) -> list[SnapshotRow]:
 def begin_revert(connection: sa.Connection, volume: VolumeRow, snapshot_id: str) -> None:
     """Move the snapshot to which a volume, whose row is locked, is about to be reverted.
 
-    :raises InvalidSnapshot: it is not the latest one, or its state or size does not allow it
+    :raises InvalidSnapshot: it is not the latest one, its state or size does not allow it, or it
+        has stayed in another project when the volume was transferred
     """
     latest = (
         sa.select(_SNAPSHOTS.c.id)
@@ -192,6 +194,10 @@ def begin_revert(connection: sa.Connection, volume: VolumeRow, snapshot_id: str)
         .limit(1)
     )
     row = lock(connection, snapshot_id)
+    if row["project_id"] != volume["project_id"]:
+        raise exception.InvalidSnapshot(
+            reason=f"Snapshot {snapshot_id} of volume {volume['id']} belongs to another project."
+        )
     if connection.execute(latest).scalar_one_or_none() != snapshot_id:
         raise exception.InvalidSnapshot(
             reason=f"Snapshot {snapshot_id} is not the latest one of volume {volume['id']}."

@@ -60,7 +60,7 @@ def create(
         if first is not None:
             first(connection)
         quotas.lock_project(connection, new["project_id"])
-        volume = volume_store.lock(connection, new["volume_id"])
+        volume = volume_store.lock(connection, new["volume_id"], new["project_id"])
         if volume["status"] not in statuses:
             raise invalid_status(volume["id"], statuses, volume["status"])
         new |= {
@@ -158,11 +158,14 @@ def transition(
     event: Event,
     values: Mapping[str, Any] | None = None,
     lease: volume_leases.VolumeLeaseToken | None = None,
+    project_id: str | None = None,
 ) -> SnapshotRow:
     """Take a snapshot through one transition of its own; those of a revert are its volume's.
 
     :param values: columns to store with the transition
     :param lease: of the work that ends with this transition; it has to be acquired
+    :param project_id: that it belonged to when the request was allowed: it may have been
+        transferred since; None: any
     :returns: the row after it; its last content if the transition removed it
     :raises SnapshotNotFound: it does not exist any more
     :raises InvalidTransition: it is in no state for this event
@@ -171,6 +174,8 @@ def transition(
     """
     with session.writer() as connection:
         row = snapshot_rules.lock(connection, snapshot_id)
+        if project_id not in {None, row["project_id"]}:
+            raise exception.SnapshotNotFound(snapshot_id=snapshot_id)
         if lease is not None:
             assert lease.generation is not None, "the end of work that was never started"
             volume_leases.acquire(connection, _leased(row), lease)

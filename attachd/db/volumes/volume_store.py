@@ -114,6 +114,7 @@ def transition(
     volume_lease: volume_leases.VolumeLeaseToken | None = None,
     last: Callable[[sa.Connection, str], None] | None = None,
     statuses: Collection[str] | None = None,
+    project_id: str | None = None,
 ) -> VolumeRow:
     """Take a volume through one transition.
 
@@ -123,6 +124,7 @@ def transition(
     :param volume_lease: of the work that ends with this transition; it has to be acquired
     :param last: executed last in the transaction, with the id of the volume
     :param statuses: the statuses in which it is allowed; None: all
+    :param project_id: as of :func:`lock`
     :returns: the row after it; its last content if the transition removed it
     :raises VolumeNotFound: it does not exist any more
     :raises InvalidTransition: it is in no state for this event
@@ -130,7 +132,7 @@ def transition(
     :raises TakenOver: another process works on it by now
     """
     with session.writer() as connection:
-        row = lock(connection, volume_id)
+        row = lock(connection, volume_id, project_id)
         if statuses is not None and row["status"] not in statuses:
             raise exception.InvalidTransition(
                 kind="Volume", id=volume_id, source=row["status"], event=event.value
@@ -142,7 +144,7 @@ def transition(
             volume_leases.acquire(connection, row, volume_lease)
         if event in _REMOVALS:
             snapshot_rules.check_no_snapshots(connection, volume_id)
-        moved = _move(connection, row, event, values or {})
+        moved = move(connection, row, event, values or {})
         if event in _REVERT_ENDS:
             snapshot_rules.end_revert(connection, volume_id)
         if last is not None:
@@ -158,26 +160,27 @@ def extend(volume_id: str, project_id: str, new_size_gib: int) -> VolumeRow:
     """
     with session.writer() as connection:
         quotas.lock_project(connection, project_id)
-        row = lock(connection, volume_id)
+        row = lock(connection, volume_id, project_id)
         claim = quotas.deltas_of_extend(row["volume_type_id"], row["size_gib"], new_size_gib)
         quotas.enforce(connection, project_id, claim)
         snapshot_rules.check_none_creating(connection, volume_id, Event.EXTEND)
-        return _move(connection, row, Event.EXTEND, {"new_size_gib": new_size_gib})
+        return move(connection, row, Event.EXTEND, {"new_size_gib": new_size_gib})
 
 
 @retried
-def delete_with_snapshots(volume_id: str) -> VolumeRow:
+def delete_with_snapshots(volume_id: str, project_id: str | None = None) -> VolumeRow:
     """Take a volume and all its snapshots to their deletion; see :func:`transition`."""
     with session.writer() as connection:
-        row = lock(connection, volume_id)
+        row = lock(connection, volume_id, project_id)
         snapshot_rules.begin_cascade(connection, row)
-        return _move(connection, row, Event.DELETE, {})
+        return move(connection, row, Event.DELETE, {})
 
 
 @retried
-def revert(volume_id: str, snapshot_id: str) -> VolumeRow:
+def revert(volume_id: str, snapshot_id: str, project_id: str | None = None) -> VolumeRow:
     """Take a volume to the state in which its backend gives it the data of a snapshot.
 
+    :param project_id: as of :func:`lock`
     :raises VolumeNotFound: it does not exist any more
     :raises SnapshotNotFound: the snapshot does not exist any more
     :raises InvalidVolume: it is not available, or another snapshot of it is created
@@ -185,7 +188,7 @@ def revert(volume_id: str, snapshot_id: str) -> VolumeRow:
     :raises InvalidTransition: the snapshot is in use
     """
     with session.writer() as connection:
-        row = lock(connection, volume_id)
+        row = lock(connection, volume_id, project_id)
         if row["status"] != "available":
             raise exception.InvalidVolume(
                 reason=f"Volume {volume_id} status must be available to be reverted to a "
@@ -194,13 +197,17 @@ def revert(volume_id: str, snapshot_id: str) -> VolumeRow:
         snapshot_rules.check_none_creating(connection, volume_id, Event.REVERT)
         clone_source.check_no_pending_clone(connection, volume_id)
         snapshot_rules.begin_revert(connection, row, snapshot_id)
-        return _move(connection, row, Event.REVERT, {})
+        return move(connection, row, Event.REVERT, {})
 
 
-def _move(
+def move(
     connection: sa.Connection, row: VolumeRow, event: Event, values: Mapping[str, Any]
 ) -> VolumeRow:
-    """Move a volume whose row is locked."""
+    """Move a volume whose row is locked, and return ``row`` as it is then; see :func:`transition`.
+
+    :raises InvalidTransition: it is in no state for this event
+    :raises InvalidVolume: it cannot be removed while it is attached or cloned
+    """
     allowed = states.VOLUME_TRANSITIONS[event]
     if row["state"] not in allowed.sources:
         raise exception.InvalidTransition(
@@ -230,17 +237,19 @@ def delete_without_backend(volume_id: str) -> None:
     with session.writer() as connection:
         row = lock(connection, volume_id)
         for event in (Event.DELETE, Event.DELETED):
-            row = _move(connection, row, event, {})
+            row = move(connection, row, event, {})
 
 
-def lock(connection: sa.Connection, volume_id: str) -> VolumeRow:
+def lock(connection: sa.Connection, volume_id: str, project_id: str | None = None) -> VolumeRow:
     """Lock a volume's row until this transaction ends, and return it.
 
+    :param project_id: that the volume belonged to when the request was allowed: it may have been
+        transferred since; None: any
     :raises VolumeNotFound: there is none
     """
     statement = sa.select(_VOLUMES).where(_VOLUMES.c.id == volume_id).with_for_update()
     found = connection.execute(statement).one_or_none()
-    if found is None:
+    if found is None or project_id not in {None, found.project_id}:
         raise exception.VolumeNotFound(volume_id=volume_id)
     return cast("VolumeRow", dict(found._mapping))
 
@@ -329,10 +338,18 @@ def reset(volume_id: str, status: str | None, attach_status: str | None) -> Volu
             values: dict[str, Any] = {"owner": None, "new_size_gib": None}
             if state is VolumeState.READY:
                 values["error"] = None
-            if row["state"] == VolumeState.REVERTING:
-                snapshot_rules.end_revert(connection, volume_id)
+            _end_pending(connection, row)
             _update_state(connection, row, state, attachments, values)
     return row
+
+
+def _end_pending(connection: sa.Connection, row: VolumeRow) -> None:
+    """End what depends on a volume's state, before a reset."""
+    if row["state"] == VolumeState.REVERTING:
+        snapshot_rules.end_revert(connection, row["id"])
+    if row["state"] == VolumeState.AWAITING_TRANSFER:
+        of_volume = models.volume_transfers.c.volume_id == row["id"]
+        connection.execute(sa.delete(models.volume_transfers).where(of_volume))
 
 
 def _drop_unverified(

@@ -52,7 +52,7 @@ def retype(volume_id: str, project_id: str, request: RetypeRequest) -> None:
     with session.writer() as connection:
         quotas.lock_project(connection, project_id)
         type_store.lock_unchanged(connection, request.volume_type_id, request.type_specs)
-        row = volume_store.lock(connection, volume_id)
+        row = volume_store.lock(connection, volume_id, project_id)
         if row["state"] != VolumeState.READY or row["status"] not in request.statuses:
             raise exception.InvalidVolume(
                 reason=f"Volume {volume_id} status must be {' or '.join(request.statuses)} "
@@ -77,12 +77,17 @@ def retype(volume_id: str, project_id: str, request: RetypeRequest) -> None:
 
 @retried
 def begin_reimage(
-    volume_id: str, image_id: str, pairs: Mapping[str, str], statuses: Collection[str]
+    volume_id: str,
+    image_id: str,
+    pairs: Mapping[str, str],
+    statuses: Collection[str],
+    project_id: str | None = None,
 ) -> VolumeRow:
     """Take a volume to the state in which its backend writes another image to it.
 
     :param pairs: of the image, which the volume has from now on
     :param statuses: those in which it is allowed
+    :param project_id: as of volume_store.lock()
     :returns: the row after it
     :raises VolumeNotFound: there is none
     :raises Conflict: it has several attachments
@@ -101,7 +106,10 @@ def begin_reimage(
 
     values = {"image_id": image_id, "bootable": True, "error": None}
     return volume_store.transition(
-        volume_id, Event.REIMAGE, values, last=change, statuses=statuses
+        *(volume_id, Event.REIMAGE, values),
+        last=change,
+        statuses=statuses,
+        project_id=project_id,
     )
 
 

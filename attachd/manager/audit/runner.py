@@ -38,10 +38,11 @@ GIB = 2**30
 
 _WITH_DATA = frozenset(
     {
-        *(VolumeState.READY, VolumeState.UPLOADING),
+        *(VolumeState.READY, VolumeState.UPLOADING, VolumeState.AWAITING_TRANSFER),
         *(VolumeState.EXTENDING, VolumeState.ERROR_EXTENDING),
     }
 )
+_OF_KNOWN_SIZE = frozenset({VolumeState.READY, VolumeState.AWAITING_TRANSFER})
 _VOLUME_IN_PROGRESS = frozenset(
     {
         *(VolumeState.CREATING, VolumeState.EXTENDING, VolumeState.DELETING),
@@ -329,7 +330,7 @@ def _compare_data(row: DriverVolumeRow, size: int | None) -> Iterator[Finding]:
         return
     if size is None:
         yield Kind.VOLUME_WITHOUT_DATA, f"It is {state}, and there is nothing of it."
-    elif state is VolumeState.READY and size != row["size_gib"] * GIB:
+    elif state in _OF_KNOWN_SIZE and size != row["size_gib"] * GIB:
         yield Kind.SIZE, f"It has {size} bytes, and its row says {row['size_gib']} GiB."
 
 

@@ -50,6 +50,7 @@ def upgrade() -> None:
     _create_attachments()
     _create_volume_image_metadata()
     _create_volume_metadata()
+    _create_volume_transfers()
     _create_snapshots()
     _create_snapshot_metadata()
 
@@ -642,6 +643,35 @@ def _create_snapshots() -> None:
         ("lease_holder", ["lease_holder"]),
     ):
         op.create_index(f"ix_snapshots_{name}", "snapshots", columns)
+
+
+def _create_volume_transfers() -> None:
+    op.create_table(
+        "volume_transfers",
+        sa.Column("id", sa.String(36), nullable=False),
+        sa.Column("volume_id", sa.String(36), nullable=False),
+        sa.Column("project_id", sa.String(64), nullable=False),
+        sa.Column("name", sa.String(255)),
+        sa.Column("salt", sa.String(64), nullable=False),
+        sa.Column("key_digest", sa.String(64), nullable=False),
+        sa.Column("no_snapshots", sa.Boolean(), nullable=False),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.Column("updated_at", MOMENT),
+        sa.PrimaryKeyConstraint("id", name="pk_volume_transfers"),
+        sa.ForeignKeyConstraint(
+            ["volume_id"],
+            ["volumes.id"],
+            name="fk_volume_transfers_volume_id_volumes",
+            ondelete="CASCADE",
+        ),
+        sa.UniqueConstraint("volume_id", name="uq_volume_transfers_volume_id"),
+        **MARIADB_OPTIONS,
+    )
+    for name, columns in (
+        ("project_id_created_at_id", ["project_id", "created_at", "id"]),
+        ("created_at_id", ["created_at", "id"]),
+    ):
+        op.create_index(f"ix_volume_transfers_{name}", "volume_transfers", columns)
 
 
 def _create_snapshot_metadata() -> None:

@@ -14,6 +14,7 @@ ROW_TYPES = {
     models.default_volume_types: row_types.DefaultTypeRow,
     models.volumes: row_types.VolumeRow,
     models.snapshots: row_types.SnapshotRow,
+    models.volume_transfers: row_types.TransferRow,
     models.attachments: row_types.AttachmentRow,
     models.services: row_types.ServiceRow,
     models.storages: row_types.StorageRow,

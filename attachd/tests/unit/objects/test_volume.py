@@ -122,5 +122,5 @@ class RowsTest(databases.DatabaseCase):
             self._assert_kept(Attachment, row)
 
     def test_reserved_attachment_row_has_values_of_fields(self):
-        values = {"project_id": "p", "user_id": "u", "connector": {"host": "x"}}
+        values = {"project_id": db_rows.PROJECT, "user_id": "u", "connector": {"host": "x"}}
         self._assert_kept(Attachment, attachment_store.reserve(self.volume, values))

@@ -82,9 +82,11 @@ class ReserveTest(Case):
     def test_reserve_and_attachment_reservation_exclude_each_other(self):
         self.hold()
         with self.assertRaisesRegex(exception.VolumeNotAvailable, "a reservation of os-reserve"):
-            attachment_store.reserve(self.volume_id, {"project_id": "p"})
+            attachment_store.reserve(self.volume_id, {"project_id": db_rows.PROJECT})
         self.release()
-        attachment_id = attachment_store.reserve(self.volume_id, {"project_id": "p"})["id"]
+        attachment_id = attachment_store.reserve(self.volume_id, {"project_id": db_rows.PROJECT})[
+            "id"
+        ]
         with self.assertRaisesRegex(
             exception.VolumeNotAvailable, f"reserved; .* attachment {attachment_id}"
         ):
@@ -212,14 +214,16 @@ class AttachTest(Case):
 
     def test_attach_completes_reservation_of_same_server(self):
         attachment_id = attachment_store.reserve(
-            self.volume_id, {"project_id": "p", "instance_uuid": SERVER}
+            self.volume_id, {"project_id": db_rows.PROJECT, "instance_uuid": SERVER}
         )
         self.assertEqual(attachment_id["id"], self.attach()["id"])
         self.assertEqual([("attachment", "attached")], self.kinds())
         self.assertEqual(("in-use", "attached"), self.status())
 
     def test_attach_keeps_reservation_of_other_server(self):
-        attachment_store.reserve(self.volume_id, {"project_id": "p", "instance_uuid": SERVER})
+        attachment_store.reserve(
+            self.volume_id, {"project_id": db_rows.PROJECT, "instance_uuid": SERVER}
+        )
         with self.assertRaisesRegex(exception.InvalidVolume, f"of server {SERVER}"):
             self.attach(OTHER_SERVER)
         self.assertEqual(("reserved", "reserved"), self.status())

@@ -111,6 +111,10 @@ class AuditTest(backends.BackendCase):
                 self.found(),
             )
 
+    def test_compare_finds_lost_data_of_volume_that_awaits_its_transfer(self):
+        lost = db_rows.add_volume("awaiting-transfer")["id"]
+        self.assertIn((Kind.VOLUME_WITHOUT_DATA, lost, ""), self.found())
+
     def test_compare_drops_suspicion_not_confirmed_under_lock(self):
         listed = list(self.driver.list_exports())
         with mock.patch.object(self.driver, "list_exports", side_effect=[[], listed]) as exports:
