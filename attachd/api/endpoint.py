@@ -57,6 +57,7 @@ NOUNS = (
     "attachments",
     "volumes",
     "snapshots",
+    "transfers",
     "legacy",
     "types",
     "qos_specs",

@@ -31,8 +31,6 @@ UNSUPPORTED_RESOURCES: Final[Mapping[str, str]] = MappingProxyType(
         "/group_snapshots": "snapshots of groups",
         "/consistencygroups": "consistency groups",
         "/cgsnapshots": "snapshots of consistency groups",
-        "/volume-transfers": "transfers of volumes",
-        "/os-volume-transfer": "transfers of volumes",
         "/manageable_snapshots": "snapshots",
         "/os-snapshot-manage": "snapshots",
     }
@@ -62,8 +60,6 @@ EMPTY_COLLECTIONS: Final[Mapping[str, EmptyCollection]] = MappingProxyType(
         "/group_snapshots": EmptyCollection("group_snapshots", mv.GROUP_SNAPSHOTS),
         "/consistencygroups": EmptyCollection("consistencygroups"),
         "/cgsnapshots": EmptyCollection("cgsnapshots"),
-        "/volume-transfers": EmptyCollection("transfers", mv.TRANSFER_WITH_SNAPSHOTS),
-        "/os-volume-transfer": EmptyCollection("transfers"),
     }
 )
 """The lists of the resources that users own, by their URL."""

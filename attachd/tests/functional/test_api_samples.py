@@ -30,6 +30,7 @@ SAMPLES = REFERENCE / "samples"
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}")
 _SECONDS = re.compile(r'"seconds": [\d.]+(e-\d+)?')
+_AUTH_KEY = re.compile(r'(?<="auth_key": ")[0-9a-f]{32}')
 _METHOD = re.compile(r"^\.\. rest_method:: +(\w+) (\S+)$", re.MULTILINE)
 _SERVER = "11111111-2222-4333-8444-555555555555"
 
@@ -95,6 +96,8 @@ def generate_samples(api: wsgi_api.WsgiApi, ask: Asker | None = None) -> Iterato
             answer = ask(api, step._replace(path=_filled(step.path, ids), body=body))
         if answer.raw and step.method == "POST" and step.name:
             ids[step.name] = _id_in(answer.body)
+        if step.name == "transfer-create":
+            ids[f"{step.name}.auth_key"] = answer.body["transfer"]["auth_key"]
         if step.body is not None and step.name:
             name = f"{step.name}-request.json"
             yield name, _made_up(name, body, stand_ins)
@@ -179,6 +182,7 @@ def _made_up(name: str, value: Any, stand_ins: dict[str, str]) -> str:
         stand_ins[found] = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{name} {number}"))
     text = _UUID.sub(lambda found: stand_ins[found[0]], text)
     text = _SECONDS.sub('"seconds": 0.0125', text)
+    text = _AUTH_KEY.sub("9f0a4c1e" * 4, text)
     return _TIME.sub("2026-01-31T12:00:00.000000", text) + "\n"
 
 

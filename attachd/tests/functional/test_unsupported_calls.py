@@ -33,19 +33,15 @@ class SdkTest(Case):
         storage = self.storage
         for asked in (
             *(storage.backups, storage.groups, storage.group_types),
-            *(storage.group_snapshots, storage.transfers),
+            storage.group_snapshots,
         ):
             self.assertEqual([], list(asked()))
 
     def test_sdk_creation_of_unsupported_resource_returns_404_with_reason(self):
         storage, volume_id = self.storage, self.volume.id
-        for name, create in (
-            ("backups", storage.create_backup),
-            ("transfers of volumes", storage.create_transfer),
-        ):
-            reason = f"This service has no {name}."
-            with self.assertRaisesRegex(sdk_exceptions.NotFoundException, reason):
-                create(volume_id=volume_id, name="x")
+        reason = "This service has no backups."
+        with self.assertRaisesRegex(sdk_exceptions.NotFoundException, reason):
+            storage.create_backup(volume_id=volume_id, name="x")
 
     def test_sdk_project_cleanup_deletes_volumes(self):
         status = queue.Queue()
@@ -75,7 +71,6 @@ class CinderClientTest(Case):
         for manager in (
             *(client.backups, client.groups, client.group_types),
             *(client.group_snapshots, client.consistencygroups, client.cgsnapshots),
-            client.transfers,
         ):
             self.assertEqual([], manager.list())
 

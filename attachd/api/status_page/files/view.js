@@ -21,6 +21,7 @@ const KINDS = {
     "attaching",
     "detaching",
     "reserved",
+    "awaiting-transfer",
     "creating",
     "deleting",
     "extending",

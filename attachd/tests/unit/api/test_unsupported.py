@@ -37,7 +37,7 @@ class EmptyCollectionTest(unittest.TestCase):
         }
         self.assertEqual({"backups": [], "count": 0}, handlers["/backups/detail"](mv.LATEST))
         self.assertEqual({"backups": []}, handlers["/backups"](mv.Version(3, 44)))
-        self.assertEqual({"transfers": []}, handlers["/volume-transfers"](mv.LATEST))
+        self.assertEqual({"group_types": []}, handlers["/group_types"](mv.LATEST))
 
 
 class UnsupportedActionTest(api_context.ApiContextCase):

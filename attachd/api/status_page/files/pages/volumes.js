@@ -20,6 +20,7 @@ const STATUSES = [
   "attaching",
   "in-use",
   "detaching",
+  "awaiting-transfer",
   "creating",
   "deleting",
   "error",

@@ -24,7 +24,7 @@ class ExtensionsTest(api_context.ApiContextCase):
 
     def test_unknown_extension_returns_404(self):
         with self.assertRaises(exception.NotFound):
-            handlers.extension("os-snapshot-actions")
+            handlers.extension("os-volume-replication")
 
 
 class ZonesTest(api_context.ApiContextCase):
