@@ -22,7 +22,15 @@ from attachd.agent.connectors import brick
 from attachd.agent.mount import mount_rules, mounts
 from attachd.cli.clouds import Cloud
 from attachd.conf import GROUPS
-from attachd.csi import command, controller, csi_pb2, identity, node, node_staging
+from attachd.csi import (
+    command,
+    controller,
+    csi_pb2,
+    identity,
+    new_snapshot,
+    node,
+    node_staging,
+)
 from attachd.csi.new_volume import PARAMETERS
 from attachd.platforms.calls import LONGEST
 from attachd.tests.fixtures import guides, lifetime, requirements
@@ -30,10 +38,13 @@ from attachd.tests.fixtures.processes import ROOT
 
 ETC = ROOT / "etc"
 KUBERNETES = ETC / "kubernetes"
+COMPONENT = KUBERNETES / "snapshots"
 CONTAINERFILE = ETC / "container/host.Containerfile"
 IMAGE = "attachd-host"
 UPSTREAM = "registry.k8s.io/sig-storage/"
 KUBELET = "/var/lib/kubelet"
+SNAPSHOT_API = "snapshot.storage.k8s.io/v1"
+"""Custom resources: Kubernetes has no schemas of them."""
 
 _VERSIONS = ("1.34", "1.36")
 """Of Kubernetes: the oldest one that is supported, and that of the sidecars."""
@@ -63,6 +74,7 @@ class KubernetesCase(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.base = read_manifests(KUBERNETES)
+        self.component = read_manifests(COMPONENT)
         self.examples = read_manifests(KUBERNETES / "examples")
 
     def get(self, kind: str, name: str) -> Manifest:
@@ -96,11 +108,38 @@ def list_containers(pod: Manifest) -> list[Manifest]:
 
 class SchemaTest(KubernetesCase):
     def test_manifests_keep_the_schemas_of_kubernetes(self):
-        for item in self.base + self.examples:
+        for item in self.base + self.examples + self.component:
+            if item["apiVersion"] == SNAPSHOT_API or item in self.patches():
+                continue
             for version in _VERSIONS:
                 with self.subTest(item["kind"], name=item["metadata"]["name"], version=version):
                     used = kubernetes_validate.validate(item, version, strict=True)
                     self.assertEqual(version, used)
+
+    def patches(self):
+        """Return the manifests that change others."""
+        return [item for item in self.component if item["kind"] == "Deployment"]
+
+    def test_patches_name_manifests_that_then_keep_the_schemas(self):
+        (patch,) = self.patches()
+        name, namespace = patch["metadata"]["name"], patch["metadata"]["namespace"]
+        item = self.get("Deployment", name)
+        self.assertEqual(item["metadata"]["namespace"], namespace)
+        pod = item["spec"]["template"]["spec"]
+        added = patch["spec"]["template"]["spec"].pop("containers")
+        self.assertEqual({"template": {"spec": {}}}, patch["spec"])
+        names = [container["name"] for container in [*pod["containers"], *added]]
+        self.assertEqual(len(names), len(set(names)))
+        pod["containers"] += added
+        for version in _VERSIONS:
+            kubernetes_validate.validate(item, version, strict=True)
+
+    def test_component_lists_each_manifest(self):
+        file = COMPONENT / "kustomization.yaml"
+        kustomization = yaml.safe_load(file.read_text(encoding="utf-8"))
+        self.assertEqual("Component", kustomization["kind"])
+        listed = {*kustomization["resources"], *(p["path"] for p in kustomization["patches"])}
+        self.assertEqual({path.name for path in COMPONENT.glob("*.yaml")} - {file.name}, listed)
 
     def test_unknown_field_is_detected(self):
         item = self.get("CSIDriver", identity.DRIVER)
@@ -171,6 +210,35 @@ class DriverTest(KubernetesCase):
         self.assertEqual("existing", claim["spec"]["volumeName"])
 
 
+class SnapshotExamplesTest(KubernetesCase):
+    """The objects for snapshots name the driver and each other."""
+
+    def test_class_has_parameters_of_the_driver(self):
+        item = self.get("VolumeSnapshotClass", "attachd")
+        self.assertEqual(identity.DRIVER, item["driver"])
+        self.assertLessEqual(set(item.get("parameters", ())), set(new_snapshot.PARAMETERS))
+        self.assertEqual("Delete", item["deletionPolicy"])
+
+    def test_snapshot_and_volume_of_it_name_existing_objects(self):
+        spec = self.get("VolumeSnapshot", "monday")["spec"]
+        self.get("VolumeSnapshotClass", spec["volumeSnapshotClassName"])
+        source = self.get("PersistentVolumeClaim", spec["source"]["persistentVolumeClaimName"])
+        restored = self.get("PersistentVolumeClaim", "restored")["spec"]
+        self.assertEqual("VolumeSnapshot", restored["dataSource"]["kind"])
+        self.assertEqual(SNAPSHOT_API.partition("/")[0], restored["dataSource"]["apiGroup"])
+        self.get("VolumeSnapshot", restored["dataSource"]["name"])
+        # It is at least as large.
+        self.assertEqual(source["spec"]["resources"], restored["resources"])
+
+    def test_existing_snapshot_stays_when_its_object_is_deleted(self):
+        content = self.get("VolumeSnapshotContent", "existing")
+        self.assertEqual("Retain", content["spec"]["deletionPolicy"])
+        self.assertEqual(identity.DRIVER, content["spec"]["driver"])
+        snapshot = self.get("VolumeSnapshot", content["spec"]["volumeSnapshotRef"]["name"])
+        source = snapshot["spec"]["source"]["volumeSnapshotContentName"]
+        self.assertEqual(content["metadata"]["name"], source)
+
+
 class PageTest(KubernetesCase):
     """What the page on Kubernetes says."""
 
@@ -204,10 +272,11 @@ class PageTest(KubernetesCase):
 
     def test_page_has_each_storage_class_and_manifest(self):
         text = self.PAGE.read_text(encoding="utf-8")
-        classes = [item for item in self.examples if item["kind"] == "StorageClass"]
+        classes = [item for item in self.examples if item["kind"].endswith("Class")]
         for name in (
             *(item["metadata"]["name"] for item in classes),
             *(file.name for file in KUBERNETES.glob("*.yaml") if file.name != "namespace.yaml"),
+            "snapshots/",
         ):
             self.assertIn(f"``{name}``", text)
 
@@ -285,11 +354,26 @@ class ReferencesTest(KubernetesCase):
                 role["metadata"].get("namespace"), binding["metadata"].get("namespace")
             )
 
+    def test_role_of_component_is_that_of_the_controller(self):
+        role, binding = (item for item in self.component if item["kind"].startswith("ClusterRole"))
+        self.assertEqual(role["metadata"]["name"], binding["roleRef"]["name"])
+        self.assertEqual("ClusterRole", binding["roleRef"]["kind"])
+        (subject,) = binding["subjects"]
+        account = self.get("ServiceAccount", subject["name"])
+        self.assertEqual(account["metadata"]["namespace"], subject["namespace"])
+        self.assertEqual(account["metadata"]["name"], self.pod_account())
+
+    def pod_account(self):
+        """Return the account of the controller."""
+        deployment = self.get("Deployment", "attachd-csi-controller")
+        return deployment["spec"]["template"]["spec"]["serviceAccountName"]
+
     def test_sidecars_have_the_rights_of_their_own_manifests(self):
         granted = {
             (group, resource, verb)
-            for kind in ("ClusterRole", "Role")
-            for rule in self.get(kind, "attachd-csi-controller")["rules"]
+            for item in self.base + self.component
+            if item["kind"] in {"ClusterRole", "Role"}
+            for rule in item["rules"]
             for group in rule["apiGroups"]
             for resource in rule["resources"]
             for verb in rule["verbs"]
@@ -338,9 +422,14 @@ class ReferencesTest(KubernetesCase):
 
 
 class ControllerTest(KubernetesCase):
+    """The controller, with the component for snapshots."""
+
     def setUp(self):
         super().setUp()
         self.pod = self.get("Deployment", "attachd-csi-controller")["spec"]["template"]["spec"]
+        for item in self.component:
+            if item["kind"] == "Deployment":
+                self.pod["containers"] += item["spec"]["template"]["spec"]["containers"]
         self.driver = self.container("Deployment", "attachd-csi-controller", "attachd-csi")
 
     def test_driver_parses_its_options(self):
@@ -359,7 +448,7 @@ class ControllerTest(KubernetesCase):
         self.assertEqual({variables["OS_CLOUD"]}, set(clouds))
 
     def test_sidecars_wait_longer_than_a_call_takes(self):
-        names = {"csi-provisioner", "csi-attacher", "csi-resizer"}
+        names = {"csi-provisioner", "csi-attacher", "csi-resizer", "csi-snapshotter"}
         for item in self.pod["containers"]:
             if item["name"] in names:
                 names.remove(item["name"])
@@ -368,6 +457,21 @@ class ControllerTest(KubernetesCase):
                 self.assertLessEqual(seconds(options["--retry-interval-max"]), LONGEST)
                 self.assertIn("--leader-election", options)
         self.assertEqual(set(), names)
+
+    def test_sidecars_have_ports_of_their_own(self):
+        ports = [
+            word.rpartition(":")[2]
+            for item in self.pod["containers"]
+            for word in item["args"]
+            if word.startswith("--http-endpoint=")
+        ]
+        self.assertEqual(5, len(ports))
+        self.assertEqual(len(ports), len(set(ports)))
+
+    def test_images_are_upstream_versions(self):
+        for item in self.pod["containers"]:
+            if item is not self.driver:
+                self.assertRegex(item["image"], rf"^{UPSTREAM}[a-z-]+:v\d+\.\d+\.\d+$")
 
     def test_containers_have_one_account_and_no_privilege(self):
         account = self.pod["securityContext"]
