@@ -24,6 +24,8 @@ ZONE: Final = "topology.csi.attachd.org/zone"
 """Topology key: the availability zone of attachd."""
 FS_TYPE_CONTEXT: Final = "attachd.fs_type"
 """Key of volume_context: the parameter fsType."""
+COPY_CONTEXT: Final = "attachd.copy"
+"""Key of volume_context: the volume has a file system that may be smaller, that of its source."""
 
 _SOURCE_KEYS: Final = {"volume": "csi.source", "snapshot": "csi.snapshot"}
 """Metadata: the id of the source, by its kind."""
@@ -199,7 +201,8 @@ class NewVolume:
 def context_of(volume: StoredVolume) -> dict[str, str]:
     """Return the volume_context, which nodes get."""
     fs_type = volume.metadata.get(f"{_PARAMETER_KEY}{FS_TYPE}")
-    return {FS_TYPE_CONTEXT: fs_type} if fs_type else {}
+    context = {FS_TYPE_CONTEXT: fs_type} if fs_type else {}
+    return context if source_of(volume) is None else {**context, COPY_CONTEXT: "true"}
 
 
 def source_of(volume: StoredVolume) -> csi_pb2.VolumeContentSource | None:

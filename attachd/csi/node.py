@@ -15,6 +15,7 @@ from attachd.agent.journal import Entry
 from attachd.agent.local_socket import CallError as AgentError
 from attachd.agent.staging import Publication, Staging
 from attachd.csi import csi_pb2, node_errors, node_staging
+from attachd.csi.new_volume import COPY_CONTEXT
 from attachd.csi.node_paths import PathRules
 from attachd.csi.node_stats import StatsReader
 from attachd.node.agent_client import AgentClient
@@ -118,7 +119,21 @@ class Node:
             target = Target(request.volume_id, attachment_id, device.path, device.mode)
             calls.current().check_caller()
             self._volumes.stage(target, staging, assume_empty=self._assume_empty, group=group)
+        if COPY_CONTEXT in request.volume_context:
+            self._grow_copy(request.volume_id, attachment_id, staging)
         return csi_pb2.NodeStageVolumeResponse()
+
+    def _grow_copy(self, volume_id: str, attachment_id: str, staging: Staging) -> None:
+        """Let the file system of a copy have the size of its volume, unless others have it.
+
+        Platforms call NodeExpandVolume only for volumes that have grown since.
+        """
+        if staging.fs_type is None or staging.read_only:
+            return
+        # The volume is staged: with this status platforms unstage it if the pod is deleted.
+        with self._work_on(volume_id, ErrorCode.UNAVAILABLE):
+            if not self._agent.grow(attachment_id, calls.current().remaining).is_shared:
+                self._volumes.grow(volume_id, staging.path)
 
     def node_unstage_volume(
         self, request: csi_pb2.NodeUnstageVolumeRequest

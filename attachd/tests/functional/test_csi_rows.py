@@ -8,6 +8,7 @@ import contextlib
 import functools
 import importlib
 import itertools
+import os
 from pathlib import Path
 import signal
 import unittest
@@ -344,6 +345,7 @@ class _Lives:
     def live(self, capability):
         """Create a volume, use it at both nodes, and delete it."""
         self.called, self.capability = set(), capability
+        self.context, self.size = {}, 2 * GIB
         control = functools.partial(self.call, self.controller)
         for name in ("GetPluginInfo", "GetPluginCapabilities", "Probe"):
             control(name)
@@ -358,11 +360,14 @@ class _Lives:
         self.assertEqual(written, self.use(volume_id, 0, written))
         snapshot_id = self.take_snapshot(volume_id)
         self.assertEqual(written, self.use(volume_id, 1))
-        source = {"volume_content_source": restore(snapshot_id)}
+        source = {
+            "volume_content_source": restore(snapshot_id),
+            "capacity_range": sizes(3 * GIB),
+        }
         request = new_volume(f"pvc-{uuid.uuid4()}", volume_capabilities=[capability], **source)
         restored = control("CreateVolume", **request).volume
-        self.assertEqual(2 * GIB, restored.capacity_bytes)
         control("DeleteSnapshot", snapshot_id=snapshot_id)
+        self.context, self.size = dict(restored.volume_context), 3 * GIB
         self.assertEqual(written, self.use(restored.volume_id, 1))
         for deleted in (restored.volume_id, volume_id):
             control("DeleteVolume", volume_id=deleted)
@@ -381,7 +386,7 @@ class _Lives:
         return taken.snapshot_id
 
     def use(self, volume_id, number, written=b""):
-        """Have a pod at a node write to a volume of 2 GiB and read it; return what is read."""
+        """Have a pod at a node write to a volume and read it; return what is read."""
         node, of_volume = self.nodes[number], {"volume_id": volume_id}
         control = functools.partial(self.call, self.controller)
         call = functools.partial(self.call, node.driver)
@@ -390,20 +395,28 @@ class _Lives:
         published = control("ControllerPublishVolume", **self.published(volume_id, number))
         self.check_nodes(volume_id, [node.host.name])
         staged = self.staged(volume_id, dict(published.publish_context), number)
+        staged["volume_context"] = self.context
         call("NodeStageVolume", **staged)
         path = self.path("pod0", number)
         call("NodePublishVolume", **staged, target_path=path)
+        self.check_size(path)
         found = self.exchange(path, written)
         condition = call("NodeGetVolumeStats", volume_path=path, **of_volume).volume_condition
         self.assertFalse(condition.abnormal, condition.message)
-        expanded = {"volume_path": path, "capacity_range": sizes(2 * GIB), **of_volume}
-        self.assertEqual(2 * GIB, call("NodeExpandVolume", **expanded).capacity_bytes)
+        expanded = {"volume_path": path, "capacity_range": sizes(self.size), **of_volume}
+        self.assertEqual(self.size, call("NodeExpandVolume", **expanded).capacity_bytes)
         call("NodeUnpublishVolume", target_path=path, **of_volume)
         staging = staged["staging_target_path"]
         call("NodeUnstageVolume", staging_target_path=staging, **of_volume)
         control("ControllerUnpublishVolume", node_id=node.host.name, **of_volume)
         self.check_nodes(volume_id, [])
         return found
+
+    def check_size(self, path):
+        """Check that a file system has the size of its volume."""
+        if self.capability.HasField("mount"):
+            found = os.statvfs(path)
+            self.assertGreater(found.f_blocks * found.f_frsize, self.size - GIB / 2)
 
     def check_nodes(self, volume_id, nodes):
         """Check where a volume is published, by both calls that show it."""

@@ -142,13 +142,15 @@ class NewVolumeTest(unittest.TestCase):
 
     def test_stored_volume_has_context_source_and_parameters(self):
         stored = self._stored(_new(parameters={"fsType": "xfs"}, volume_content_source=clone("v")))
-        self.assertEqual({"attachd.fs_type": "xfs"}, new_volume.context_of(stored))
+        context = {"attachd.fs_type": "xfs", "attachd.copy": "true"}
+        self.assertEqual(context, new_volume.context_of(stored))
         self.assertEqual(clone("v"), new_volume.source_of(stored))
         self.assertEqual({"fsType": "xfs"}, new_volume.parameters_of(stored))
         self.assertEqual({}, new_volume.context_of(make_volume()))
         self.assertIsNone(new_volume.source_of(make_volume()))
         stored = self._stored(_new(volume_content_source=restore("s")))
         self.assertEqual(restore("s"), new_volume.source_of(stored))
+        self.assertEqual({"attachd.copy": "true"}, new_volume.context_of(stored))
 
     def test_class_without_parameters_has_those_of_kubernetes_only(self):
         given = {"csi.storage.k8s.io/volumesnapshot/name": "monday"}

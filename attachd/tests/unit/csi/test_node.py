@@ -6,6 +6,7 @@ import unittest
 from unittest import mock
 import uuid
 
+from attachd import exception
 from attachd.agent.journal import Entry, Journal
 from attachd.agent.local_socket import CallError as AgentError
 from attachd.agent.local_socket import Code
@@ -179,6 +180,35 @@ class NodeTest(unittest.TestCase):
         condition = self.node.node_get_volume_stats(request).volume_condition
         self.assertTrue(condition.abnormal)
         self.assertIn("not mounted", condition.message)
+
+    def stage_copy(self, **fields):
+        request = self.stage_request(volume_context={"attachd.copy": "true"}, **fields)
+        return self.node.node_stage_volume(request)
+
+    def test_file_system_of_copy_grows_when_it_is_staged(self):
+        self.agent.grow.return_value = GrownDevice(2 * _GIB, 2 * _GIB, is_shared=False)
+        self.stage_copy()
+        self.grow.assert_called_once_with(mock.ANY, _VOLUME, _STAGING)
+        self.node.node_stage_volume(self.stage_request())
+        self.grow.assert_called_once()
+
+    def test_copy_that_another_node_may_have_mounted_does_not_grow(self):
+        self.agent.grow.return_value = GrownDevice(_GIB, _GIB, is_shared=True)
+        self.stage_copy()
+        self.grow.assert_not_called()
+
+    def test_device_and_reader_of_copy_do_not_grow(self):
+        mode = _Capability.AccessMode(mode="SINGLE_NODE_READER_ONLY")
+        mounted = _Capability(mount=_Capability.MountVolume(), access_mode=mode)
+        block = _Capability(block=_Capability.BlockVolume(), access_mode=mode)
+        for found in (mounted, block):
+            self.stage_copy(volume_capability=found)
+        self.agent.grow.assert_not_called()
+
+    def test_copy_that_does_not_grow_is_unavailable(self):
+        self.agent.grow.return_value = GrownDevice(_GIB, _GIB, is_shared=False)
+        self.grow.side_effect = exception.HostError(reason="dmesg")
+        self.assert_refused(ErrorCode.UNAVAILABLE, "dmesg", self.stage_copy)
 
     def test_volume_is_expanded_with_its_file_system(self):
         self.add_entry()
