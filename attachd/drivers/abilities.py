@@ -365,6 +365,42 @@ class DirectAccess(abc.ABC):
         """
 
 
+@dataclass(frozen=True)
+class StoredImage:
+    """A raw image, as the Image service describes it.
+
+    :ivar size_bytes: of its data
+    :ivar locations: URLs of where it is said to be
+    """
+
+    id: str
+    size_bytes: int
+    locations: Sequence[str]
+
+
+class CloneImage(abc.ABC):
+    """The ability to make a volume of an image that lies in the storage of the backend.
+
+    No capability: without it, the manager reads the image from the Image service.
+
+    :ivar clones_images: whether the operator has allowed it, set by ``setup``
+    """
+
+    clones_images = False
+
+    @abc.abstractmethod
+    def clone_image(self, volume: base.VolumeRef, image: StoredImage) -> Answer | None:
+        """Create a volume with the data of an image, readable as zeros behind it.
+
+        What is said of the image is a claim: users of the Image service can choose locations.  The
+        driver clones nothing but images of the Image service, by their ids.  It may take long, as
+        ``Clone.clone``.
+
+        :param volume: at least as large as the image
+        :returns: as ``create``; None: nothing was made, the image cannot be cloned
+        """
+
+
 ABILITIES: Final[Mapping[str, type]] = MappingProxyType(
     {
         "clone": Clone,

@@ -127,21 +127,7 @@ class CheckedData:
             raise unacceptable(self._image, self._describe_size())
         if self._digest.hexdigest() != self._expected:
             raise unacceptable(self._image, "its data does not have its checksum.")
-        try:
-            names = {str(found) for found in self._inspected.formats or ()}
-        except format_inspector.ImageFormatError as error:
-            raise unacceptable(self._image, f"{error}.") from error
-        allowed = _CONTENT_OF_PLAIN if self._is_plain else {self._image.disk_format}
-        if not names or not names <= allowed:
-            raise unacceptable(
-                self._image,
-                f"its format is to be {self._image.disk_format}, and its content is "
-                f"{', '.join(sorted(names)) or 'unknown'}.",
-            )
-
-    @property
-    def _is_plain(self) -> bool:
-        return self._image.disk_format in PLAIN
+        _check_formats(self._image, self._inspected)
 
     def check_content(self, size_gib: int) -> None:
         """Check an image that is to be converted: that it leads to nothing else, and fits.
@@ -163,6 +149,35 @@ class CheckedData:
                 self._image,
                 f"its disk has {_gib(found.virtual_size)} GiB, and the volume {size_gib} GiB.",
             )
+
+
+def _check_formats(image: Image, inspected: format_inspector.InspectWrapper) -> None:
+    """Check that the content is of the format that the Image service names.
+
+    :raises ImageUnacceptable: it is not
+    """
+    try:
+        names = {str(found) for found in inspected.formats or ()}
+    except format_inspector.ImageFormatError as error:
+        raise unacceptable(image, f"{error}.") from error
+    allowed = _CONTENT_OF_PLAIN if image.disk_format in PLAIN else {image.disk_format}
+    if not names or not names <= allowed:
+        raise unacceptable(
+            image,
+            f"its format is to be {image.disk_format}, and its content is "
+            f"{', '.join(sorted(names)) or 'unknown'}.",
+        )
+
+
+def check_beginning(image: Image, data: bytes) -> None:
+    """Check the format of a plain image by its first :data:`CHUNK` bytes.
+
+    :raises ImageUnacceptable: it is not that which the Image service names
+    """
+    inspected = format_inspector.InspectWrapper(iter((data,)), None)  # type: ignore[arg-type]
+    for _chunk in inspected:
+        pass
+    _check_formats(image, inspected)
 
 
 def _digest(image: Image) -> tuple["hashlib._Hash", str]:

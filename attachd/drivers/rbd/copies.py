@@ -13,6 +13,9 @@ An object named "PREFIXcopy.ID", the *record*, says how far the copy is.
 
 Snapshots of volumes are such views that stay, see snapshots.py.
 
+A volume of an image of the Image service is made under the name "PREFIXcopy.ID.image".  The image
+knows its clones: librbd removes an incomplete one, and no host had access to it.
+
 Source: Ceph's sources, cls/rbd/cls_rbd.cc; librbd/operation/SnapshotCreateRequest.cc.
 """
 
@@ -29,6 +32,7 @@ from attachd.drivers import base
 from attachd.drivers.rbd import objects
 
 VIEW_SUFFIX: Final = ".source"
+CLONE_SUFFIX: Final = ".image"
 _NUMBER: Final = struct.Struct("<Q")
 _LAYERING: Final = 1
 _STRIPING: Final = 2
@@ -168,6 +172,28 @@ def remove(pool: Any, copy: str) -> None:
         objects.remove_data(pool, image_id, image_header.count_objects(keys))
     objects.remove_names(pool, copy)
     forget(pool, copy)
+
+
+def clone_foreign(pool: Any, clone: str, parents: Any, parent: tuple[str, str]) -> None:
+    """Make an image that shares the data of an image of another service.
+
+    :param parents: the pool of the other image
+    :param parent: its name, and its snapshot
+    """
+    base.check_still_owner()
+    bindings.load().rbd.RBD().clone(parents, *parent, pool, clone)
+    check_id(pool, clone)
+
+
+def remove_foreign(pool: Any, clone: str) -> None:
+    """Remove an incomplete clone of an image of another service, which is told."""
+    if not objects.exists(pool, clone):
+        return
+    base.check_still_owner()
+    with contextlib.suppress(bindings.load().rbd.ImageNotFound):  # It has no header yet.
+        bindings.load().rbd.RBD().remove(pool, clone)
+    objects.remove_names(pool, clone)
+    objects.remove_id(pool, clone)
 
 
 def add_snapshot(pool: Any, record: Record, name: str) -> None:

@@ -20,7 +20,7 @@ from oslo_config import cfg
 
 from attachd import exception
 from attachd.drivers import abilities, base, existing
-from attachd.drivers.rbd import host_key, lock_owner, users
+from attachd.drivers.rbd import host_key, image_clones, lock_owner, users
 from attachd.drivers.rbd.clients import ClientRecords, RememberByRecord
 from attachd.drivers.rbd.cluster import Cluster, Session, blocklist_each
 from attachd.drivers.rbd.existing import ExistingImages
@@ -62,6 +62,7 @@ class RbdDriver(
     abilities.OnlineExtend,
     abilities.Evict,
     ImageAccess,
+    image_clones.ImageClones,
     ImageSnapshots,
     RememberByRecord,
     existing.ManageByName,
@@ -119,6 +120,7 @@ class RbdDriver(
             "image that was revoked.",
         ),
         *host_key.OPTIONS,
+        *image_clones.OPTIONS,
         cfg.StrOpt(
             "rbd_ms_mode",
             default="",
@@ -163,6 +165,7 @@ class RbdDriver(
         self.storage_ids = self._cluster.check()
         for images in self._pools:
             images.clients.check()
+        self.check_image_pools()
         own = not any(
             users.may_use(pools, caps)
             for entity, caps in self._cluster.users().items()

@@ -61,7 +61,11 @@ class Images:
 
     def has(self, volume_id: str) -> bool:
         """Return whether there is an image of a volume, or an incomplete copy."""
-        names = (self._naming.image(volume_id), self.views.copy_name(volume_id))
+        views = self.views
+        names = (
+            self._naming.image(volume_id),
+            *(views.copy_name(volume_id), views.clone_name(volume_id)),
+        )
         with self.open_pool() as pool, self.errors(f"Volume {volume_id} could not be found"):
             return any(objects.exists(pool, name) for name in names)
 
@@ -173,6 +177,23 @@ class Images:
             objects.rename(pool, copy, name)
             return _describe(pool, volume.id, name)
 
+    def clone_image(
+        self, volume: base.VolumeRef, parents: Any, parent: tuple[str, str]
+    ) -> dict[str, Any]:
+        """Create a volume of an image of another service; an interrupted copy begins anew.
+
+        :param parents: the pool of the image, open
+        :param parent: its name, and its snapshot
+        """
+        name, clone = self._naming.image(volume.id), self.views.clone_name(volume.id)
+        with self.open_pool() as pool, self.errors(f"Volume {volume.id} could not be created"):
+            if name not in objects.list_ids(pool):
+                copies.remove_foreign(pool, clone)
+                copies.clone_foreign(pool, clone, parents, parent)
+                _complete(pool, clone, volume.size_gib)
+            objects.rename(pool, clone, name)
+            return _describe(pool, volume.id, name)
+
     def extend(self, name: str, size_gib: int) -> None:
         """Extend an image, also one in use; never shorten it."""
         self._resizing.extend(self.pool, name, size_gib * GIB)
@@ -185,10 +206,12 @@ class Images:
         :raises BackendError: final=True if a client has it open, or it is being copied
         """
         name, copy = self._naming.image(volume.id), self.views.copy_name(volume.id)
+        clone = self.views.clone_name(volume.id)
         with self.open_pool() as pool, self.errors(f"Volume {volume.id} could not be deleted"):
-            for image in (copy, name):
+            for image in (copy, clone, name):
                 self.clients.check_unused(pool, image)
             self._check_no_snapshots(pool, volume.id)
+            copies.remove_foreign(pool, clone)
             copies.remove(pool, copy)
             _remove(pool, name, volume)
 

@@ -18,6 +18,10 @@ class Views:
         """Return the name of a volume that is being copied; that of the view begins with it."""
         return f"{self._naming.prefix}copy.{volume_id}"
 
+    def clone_name(self, volume_id: str) -> str:
+        """Return the name of a volume that is being copied of an image of the Image service."""
+        return f"{self.copy_name(volume_id)}{copies.CLONE_SUFFIX}"
+
     def snapshot_name(self, snapshot_id: str) -> str:
         """Return the name of the record of a snapshot; that of its view begins with it."""
         return f"{self._naming.prefix}snap.{snapshot_id}"

@@ -13,10 +13,17 @@ from taskflow.patterns import linear_flow
 from attachd import exception
 from attachd.conf import CONF
 from attachd.drivers import base
-from attachd.drivers.abilities import Clone, DirectAccess, ManageExisting, OnlineExtend
+from attachd.drivers.abilities import (
+    Clone,
+    CloneImage,
+    DirectAccess,
+    ManageExisting,
+    OnlineExtend,
+    StoredImage,
+)
 from attachd.drivers.base import Driver, Export, VolumeRef, WithSecrets
-from attachd.images import conversion, upload
-from attachd.images.glance import ImageApi
+from attachd.images import checks, conversion, upload
+from attachd.images.glance import CHUNK, ImageApi
 
 LOG = log.getLogger(__name__)
 
@@ -133,9 +140,8 @@ class Import(Create):
         api = ImageApi.of_service()
         for remaining in reversed(range(CONF.glance.transfer_retries + 1)):
             self._driver.delete(self._volume)
-            answer = self._driver.create(_without_answer(self._volume))
             try:
-                self._write(self._driver, api, answer)
+                answer = self._clone(api) or self._copy(self._driver, api)
             except exception.ImageServiceUnavailable as error:
                 if not remaining:
                     raise
@@ -144,9 +150,27 @@ class Import(Create):
                 break
         return answer
 
-    def _write(self, driver: DirectAccess, api: ImageApi, answer: CreateAnswer) -> None:
+    def _copy(self, driver: DirectAccess, api: ImageApi) -> CreateAnswer:
+        answer = self._driver.create(_without_answer(self._volume))
         with driver.open_data(_with_answer(self._volume, answer), "rw") as data:
             conversion.write_image(api, self._image_id, data, self._volume.size_gib, _step)
+        return answer
+
+    def _clone(self, api: ImageApi) -> CreateAnswer | None:
+        """Make the volume of an image in the storage of the backend; None: it is not there."""
+        driver = self._driver
+        if not isinstance(driver, CloneImage) or not driver.clones_images:
+            return None
+        image = api.get(self._image_id)
+        checks.check_usable(image, self._volume.size_gib)
+        if image.disk_format not in checks.PLAIN:
+            return None
+        stored = StoredImage(image.id, image.size, api.list_locations(image))
+        answer = driver.clone_image(_without_answer(self._volume), stored)
+        if answer is not None and isinstance(driver, DirectAccess):
+            with driver.open_data(_with_answer(self._volume, answer), "ro") as data:
+                checks.check_beginning(image, data.read(0, min(CHUNK, image.size)))
+        return answer
 
 
 def _with_answer(volume: VolumeRef, answer: CreateAnswer) -> VolumeRef:

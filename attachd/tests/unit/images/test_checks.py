@@ -104,3 +104,16 @@ class ContentTest(conf_fixture.DefaultConfCase):
             checked = self.read(header, disk_format="qcow2")
             with self.subTest(reason), self.assertRaisesRegex(exception.ImageUnacceptable, reason):
                 checked.check_content(1)
+
+
+class BeginningTest(conf_fixture.DefaultConfCase):
+    """Images whose data does not pass through the manager."""
+
+    def test_raw_image_with_any_plain_content_is_taken(self):
+        iso = bytes(0x8000) + b"\1CD001\1" + bytes(4096)
+        for disk_format, data in (("raw", b"x" * 4096), ("raw", bytes(512)), ("iso", iso)):
+            checks.check_beginning(image(disk_format=disk_format), data)
+
+    def test_raw_image_that_contains_another_format_is_refused(self):
+        with self.assertRaisesRegex(exception.ImageUnacceptable, "its content is qcow2"):
+            checks.check_beginning(image(), qcow2())

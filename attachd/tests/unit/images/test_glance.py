@@ -38,6 +38,23 @@ class ImageTest(conf_fixture.DefaultConfCase):
         }
         self.assertEqual(expected, dict(image.metadata))
         self.assertEqual((0, None, 3), (image.size, image.virtual_size, image.min_disk))
+
+    def test_image_has_the_locations_that_are_shown(self):
+        self.assertEqual([], glance.Image.parse(_BODY).locations)
+        locations = [{"url": "b", "metadata": {}}]
+        image = glance.Image.parse({**_BODY, "direct_url": "a", "locations": locations})
+        self.assertEqual(["a", "b"], image.locations)
+
+    def test_locations_are_asked_for_where_they_are_not_shown(self):
+        fake = fake_glance.use(self)
+        api = glance.ImageApi.of_service()
+        image = api.get(fake.add(b"x"))
+        self.assertEqual(0, len(api.list_locations(image)))
+        fake.answer_all = (200, b'[{"url": "rbd://a/b/c/d", "metadata": {}}]')
+        self.assertEqual(["rbd://a/b/c/d"], api.list_locations(image))
+        for answer in (b"{}", b"[1]", b"x", b"null"):
+            fake.answer_all = (200, answer)
+            self.assertEqual(0, len(api.list_locations(image)), answer)
         self.assertFalse(image.is_signed)
 
     def test_image_with_signature_is_signed(self):
