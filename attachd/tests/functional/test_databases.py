@@ -167,7 +167,7 @@ class SessionOnMariadb(OnMariadb):
 
     def test_transaction_sends_only_its_statements_and_one_commit(self):
         volume = db_rows.add_volume()["id"]
-        attachment = attachment_store.reserve(volume, {"project_id": "p"})["id"]
+        attachment = attachment_store.reserve(volume, {"project_id": db_rows.PROJECT})["id"]
         sent = self._questions(lambda: volume_store.update(volume, {"name": "x"}), session.writer)
         self.assertEqual(2, sent)
         sent = self._questions(lambda: attachment_store.get(attachment, None), session.reader)
@@ -237,7 +237,7 @@ class RestartOnMariadb(unittest.TestCase):
         volume = db_rows.add_volume()["id"]
         for _ in range(2):
             self._end_all()
-            attachment = attachment_store.reserve(volume, {"project_id": "p"})["id"]
+            attachment = attachment_store.reserve(volume, {"project_id": db_rows.PROJECT})["id"]
             self._end_all()
             self.assertEqual("reserved", attachment_store.get(attachment, None)["state"])
             self._end_all()
@@ -245,7 +245,7 @@ class RestartOnMariadb(unittest.TestCase):
 
     def test_transaction_cut_off_by_restart_is_done_once(self):
         volume = db_rows.add_volume()["id"]
-        attachment = attachment_store.reserve(volume, {"project_id": "p"})["id"]
+        attachment = attachment_store.reserve(volume, {"project_id": db_rows.PROJECT})["id"]
         cuts = iter([True, True, False])
 
         def guard(locked):
@@ -266,7 +266,7 @@ class RestartOnMariadb(unittest.TestCase):
 
         sa.event.listen(session._engines().writer, "commit", cut)
         with self.assertRaisesRegex(exception.Unavailable, "may have been stored"):
-            attachment_store.reserve(volume, {"project_id": "p"})
+            attachment_store.reserve(volume, {"project_id": db_rows.PROJECT})
 
 
 class RestartOnPostgresql(RestartOnMariadb):
