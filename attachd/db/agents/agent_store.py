@@ -100,6 +100,21 @@ def list_all() -> list[AgentRow]:
     return [to_row(row) for row in rows]
 
 
+@retried
+def list_named(hosts: Collection[str]) -> list[AgentRow]:
+    """Return some hosts, by name; rows as of :func:`get`."""
+    statement = sa.select(_AGENTS).where(_AGENTS.c.host.in_(hosts)).order_by(_AGENTS.c.host)
+    return [to_row(row) for row in session.fetch_all(statement, AgentRow)]
+
+
+@retried
+def list_seen_at(hosts: Collection[str]) -> dict[str, datetime.datetime | None]:
+    """Return when the agents of some hosts have reported last, by host."""
+    statement = sa.select(_AGENTS.c.host, _AGENTS.c.seen_at).where(_AGENTS.c.host.in_(hosts))
+    with session.reader() as connection:
+        return {row.host: row.seen_at for row in connection.execute(statement)}
+
+
 class DeviceReportRow(TypedDict):
     """What the agent of a host has reported last of the devices that it makes.
 

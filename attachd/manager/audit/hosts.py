@@ -112,7 +112,7 @@ def compare(backend: Backend) -> HostResult:
         }
         _wait_until(lambda: not _silent_since(last_reports))
         away |= (silent := _silent_since(last_reports))
-        next_reports = [row for row in agent_store.list_all() if row["host"] not in silent]
+        next_reports = agent_store.list_named(last_reports.keys() - silent)
         suspicions &= _compare_reports(backend, next_reports).suspicions
     return HostResult(
         [
@@ -201,7 +201,7 @@ def _missing(host: str, row: AttachmentRow, device: Device | None) -> Iterator[_
 
 
 def _silent_since(before: Mapping[str, datetime.datetime | None]) -> set[str]:
-    current = {row["host"]: row["seen_at"] for row in agent_store.list_all()}
+    current = agent_store.list_seen_at(before.keys())
     return {host for host, seen_at in before.items() if current.get(host, seen_at) == seen_at}
 
 

@@ -220,6 +220,16 @@ class AgentsTest(databases.DatabaseCase):
             connection.execute(models.agents.update().values(seen_at=long_ago))
         self.assertFalse(agent_store.get(HOST)["alive"])
 
+    def test_some_hosts_are_listed_and_missing_ones_are_not(self):
+        agent_store.create("b", "key")
+        agent_store.create("a", "key")
+        agent_store.record_report("a", {})
+        rows = agent_store.list_named(["b", "a", "missing"])
+        self.assertEqual([agent_store.get("a"), agent_store.get("b")], rows)
+        expected = {"a": rows[0]["seen_at"], "b": None}
+        self.assertEqual(expected, agent_store.list_seen_at(["b", "a", "missing"]))
+        self.assertIsNotNone(expected["a"])
+
     def test_list_all_sorts_by_host(self):
         for host in ("b", "c", "a"):
             agent_store.create(host, KEY)

@@ -73,16 +73,25 @@ class HostsTest(backends.BackendCase):
     def test_compare_device_in_next_report_finds_no_difference(self):
         self.assertEqual([], self.found(self.device()))
 
-    def test_compare_attachment_changed_meanwhile_finds_no_difference(self):
-        real = agent_store.list_all
+    def test_next_reports_are_read_of_suspicious_hosts_alone(self):
+        agent_store.create("h2", "key")
+        with (
+            mock.patch.object(agent_store, "list_seen_at", wraps=agent_store.list_seen_at) as seen,
+            mock.patch.object(agent_store, "list_named", wraps=agent_store.list_named) as named,
+        ):
+            self.assertEqual(1, len(self.found()))
+        self.assertEqual({("h1",)}, {tuple(call.args[0]) for call in seen.call_args_list})
+        named.assert_called_once_with({"h1"})
 
-        def all_():
-            found = real()
+    def test_compare_attachment_changed_meanwhile_finds_no_difference(self):
+        real = agent_store.list_seen_at
+
+        def seen_at(host_names):
             self.report()
             db_rows.change_attachment(self.row["id"], updated_at=models.now())
-            return found
+            return real(host_names)
 
-        with mock.patch.object(agent_store, "list_all", all_):
+        with mock.patch.object(agent_store, "list_seen_at", seen_at):
             self.assertEqual([], hosts.compare(self.backend).differences)
 
     def test_compare_connected_or_withdrawing_attachment_finds_no_difference(self):
