@@ -32,7 +32,14 @@ from attachd.conf import CONF
 from attachd.db import models
 from attachd.db.agents import agent_store
 from attachd.db.secrets import encryption
-from attachd.rpc import admission, agent_manager_api, broker, desired_states, host_queues
+from attachd.rpc import (
+    admission,
+    agent_manager_api,
+    broker,
+    desired_states,
+    host_queues,
+    transport,
+)
 
 KEY = "k" * 48
 BACKEND = "measured"
@@ -296,7 +303,8 @@ def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
             agents = _insert(arguments)
             CONF([], project="attachd", default_config_files=[])
             messaging.get_rpc_transport(CONF, arguments.rabbit)  # registers its options
-            sender = Sender(messaging.TransportURL.parse(CONF, arguments.rabbit), agents)
+            CONF.set_override("transport_url", arguments.rabbit, "agent")
+            sender = Sender(transport.agent_transport_url(), agents)
             sender.prepare()
             time.sleep(6)  # until the manager has read the names of hosts
             pids = {"manager": running.pids["manager"], **_servers()}
