@@ -20,6 +20,7 @@ from attachd.db.engine import session
 from attachd.drivers import abilities, base, command
 from attachd.drivers.rbd import cluster
 from attachd.drivers.tgt import control_socket
+from attachd.images import glance, qemu_img
 from attachd.manager import backends, background_tasks
 from attachd.manager.periodic_tasks import recovery
 from attachd.rpc import answers, call_client, path_check, receiver, transport
@@ -49,6 +50,7 @@ def install() -> None:
     _of_requests_to_tgtd()
     _bracket(cluster.Cluster, "_change", lambda _cluster, request: f"ceph {request['prefix']}")
     _of_files()
+    _of_images()
     _of_long_work()
     _of_recovery()
 
@@ -240,6 +242,17 @@ def _of_requests_to_tgtd() -> None:
     )
     # Sent, but not answered; answered.
     _bracket(control_socket, "_answer", lambda _channel: "answer")
+
+
+def _of_images() -> None:
+    _bracket(qemu_img.QemuImg, "run", lambda _program, command, *_more: f"qemu-img {command}")
+    _bracket(
+        glance.ImageApi,
+        "_send",
+        lambda _api, method, *_path, **_more: (
+            "show image" if method == "GET" else f"{method} image"
+        ),
+    )
 
 
 def _of_files() -> None:
