@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from oslo_utils import units
 
 from attachd.images import checks, conversion, qemu_img
-from attachd.images.glance import CHUNK, Image, ImageApi
+from attachd.images.glance import ACTIVE, CHUNK, Image, ImageApi
 
 _READ: Final = 0.5
 """How much of a conversion is done when the volume is read."""
@@ -29,7 +29,7 @@ Step = Callable[[float], None]
 
 
 def upload_volume(api: ImageApi, image_id: str, source: Source, size_gib: int, step: Step) -> None:
-    """Send the data of a volume for an image that waits for it.
+    """Send the data of a volume for an image that waits for it; none if it has been sent.
 
     :raises ImageNotFound: the image is gone
     :raises ImageUnacceptable: the Image service refuses the data
@@ -37,6 +37,8 @@ def upload_volume(api: ImageApi, image_id: str, source: Source, size_gib: int, s
     :raises HostError: this machine cannot convert the data
     """
     image, size = api.get(image_id), size_gib * units.Gi
+    if image.status == ACTIVE:  # A manager was killed when it had sent all of it.
+        return
     if image.disk_format in checks.PLAIN:
         api.upload(image_id, _read_volume(source, size, step), size)
         return

@@ -75,3 +75,10 @@ class UploadTest(conf_fixture.DefaultConfCase):
         self.fake.refuse_data = [(413, b"<title>T</title><p>Too <b>large</b>.</p>")]
         with self.assertRaisesRegex(exception.ImageUnacceptable, "Too large"):
             self.upload("raw")
+
+    def test_image_that_has_all_data_is_kept_and_not_sent_again(self):
+        image = self.upload("raw")
+        self.fake.requests.clear()
+        upload.upload_volume(glance.ImageApi.of_service(), image, _Volume(), 4, self.steps.append)
+        self.assertEqual({"GET"}, {method for method, _path, _token in self.fake.requests})
+        self.assertEqual("active", self.fake.images[image]["status"])
