@@ -113,6 +113,61 @@ class Snapshots(abc.ABC):
         """
 
 
+@dataclass(frozen=True)
+class ManageableSnapshot:
+    """A snapshot of attachd, or an object of a backend that may become one.
+
+    :ivar reference: as of :class:`ManageableObject`
+    :ivar size_bytes: its size
+    :ivar refusal: as of :class:`ManageableObject`
+    :ivar snapshot_id: of the snapshot that it is already; "": none that the driver knows
+    :ivar volume_id: of the volume of which it is; "": the driver does not know it
+    """
+
+    reference: Mapping[str, str]
+    size_bytes: int
+    refusal: str = ""
+    snapshot_id: str = ""
+    volume_id: str = ""
+
+
+class ManageSnapshots(Snapshots):
+    """The ability to adopt objects of the backend as snapshots, and to release them.
+
+    Source: Block Storage API, manageable_snapshots and os-unmanage.
+    """
+
+    @abc.abstractmethod
+    def list_manageable_snapshots(self) -> Iterable[ManageableSnapshot]:
+        """List the backend's snapshots, and the objects that could become some.
+
+        Snapshots of another service, or of another deployment of this one, are not among them, or
+        have a refusal.
+
+        :raises BackendError: they cannot be listed
+        """
+
+    @abc.abstractmethod
+    def manage_snapshot(self, snapshot: base.SnapshotRef, reference: Mapping[str, str]) -> Answer:
+        """Make a snapshot of an object, with its data and without a copy, usually by renaming it.
+
+        Afterwards it is a snapshot as of ``create_snapshot``.  A repetition finds the object under
+        the snapshot's id, and succeeds.
+
+        :param snapshot: whose ``size_gib`` is the size of the object, rounded up
+        :returns: as ``create_snapshot``
+        :raises BackendError: final=True if the object is as it was: there is none, or it is in use
+        """
+
+    @abc.abstractmethod
+    def unmanage_snapshot(self, snapshot: base.SnapshotRef) -> None:
+        """Make an object of a snapshot, with its data; ``list_snapshots`` lists it no longer.
+
+        :meth:`list_manageable_snapshots` does, under a name that contains the snapshot's id.  An
+        unknown snapshot is a success.
+        """
+
+
 class OnlineExtend(abc.ABC):  # noqa: B024  it is a declaration
     """The ability to extend a volume while hosts use it: ``extend`` gets exports.
 
@@ -405,6 +460,7 @@ ABILITIES: Final[Mapping[str, type]] = MappingProxyType(
     {
         "clone": Clone,
         "snapshots": Snapshots,
+        "manage_snapshots": ManageSnapshots,
         "online_extend": OnlineExtend,
         "switch_mode": SwitchMode,
         "audit": Audit,

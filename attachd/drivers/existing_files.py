@@ -24,6 +24,7 @@ class ExistingFiles(existing.ExistingObjects):
     :param volumes: the volumes
     :param check_unused: raises BackendError if a volume is exported
     :param describe_use: returns how a file is in use, by its path and descriptor; "": it is not
+    :param prefix: before the id in the name of a file that was unmanaged
     """
 
     def __init__(
@@ -31,11 +32,13 @@ class ExistingFiles(existing.ExistingObjects):
         volumes: sparse.SparseFiles,
         check_unused: Callable[[base.VolumeRef], None],
         describe_use: Callable[[Path, int], str] | None = None,
+        prefix: str = existing.RELEASED_PREFIX,
     ) -> None:
         self._volumes = volumes
         self._tree = volumes.tree
         self._check_unused = check_unused
         self._describe_use = describe_use or _describe_use
+        self._prefix = prefix
         self.folder = volumes.folder / "manageable"
 
     def prepare(self) -> None:
@@ -45,7 +48,9 @@ class ExistingFiles(existing.ExistingObjects):
     def list(self) -> list[ManageableObject]:
         """List the volumes, and the files in the directory with printable names, if not hidden."""
         sizes = self._volumes.sizes()
-        found = [existing.managed(_name(key), size, key) for key, size in sorted(sizes.items())]
+        found = [
+            existing.managed(self._name(key), size, key) for key, size in sorted(sizes.items())
+        ]
         with sparse.map_os_errors(f"The directory {self.folder} could not be listed"):
             for file in self._tree.list(self.folder):
                 status = self._tree.stat(file)
@@ -64,7 +69,7 @@ class ExistingFiles(existing.ExistingObjects):
                 reference, f"It must have the key {existing.KEY} with the name of a file."
             )
         with sparse.map_os_errors(f"The file {name} could not be read"):
-            volume_id = name.removeprefix(existing.RELEASED_PREFIX)
+            volume_id = name.removeprefix(self._prefix)
             is_volume = volume_id != name and sparse.is_plain_name(volume_id)
             size = self._volumes.size(volume_id) if is_volume else None
             if size is not None:
@@ -116,7 +121,7 @@ class ExistingFiles(existing.ExistingObjects):
     def unmanage(self, volume: base.VolumeRef) -> None:
         """Make a file of a volume, ``volume-<its id>``; see ManageExisting.unmanage()."""
         self._check_unused(volume)
-        path, file = self._volumes.path(volume.id), self.folder / _name(volume.id)
+        path, file = self._volumes.path(volume.id), self.folder / self._name(volume.id)
         with sparse.map_os_errors(f"Volume {volume.id} could not be unmanaged"):
             if self._tree.stat(path) is not None:
                 if self._tree.stat(file) is not None:
@@ -125,6 +130,10 @@ class ExistingFiles(existing.ExistingObjects):
                 self._tree.rename(path, file)
                 self._tree.sync(self.folder)
         self._volumes.delete(volume.id)  # an incomplete copy, and the name on disk
+
+    def _name(self, volume_id: str) -> str:
+        """Return the name of the file of an unmanaged volume."""
+        return f"{self._prefix}{volume_id}"
 
     def _describe(self, file: Path, status: os.stat_result) -> ManageableObject:
         refusal = _refusal(status)
@@ -169,11 +178,6 @@ def describe_loop_devices(file: Path) -> str:
 
 def _is_file_name(text: str) -> bool:
     return bool(text) and not text.startswith(".") and "/" not in text and "\0" not in text
-
-
-def _name(volume_id: str) -> str:
-    """Return the name of the file of an unmanaged volume."""
-    return f"{existing.RELEASED_PREFIX}{volume_id}"
 
 
 def _refusal(status: os.stat_result) -> str:

@@ -84,8 +84,11 @@ class _Objects(abilities.ManageExisting):
             self.existing[_object_name(volume.id)] = size * 2**30
 
 
-class _Snapshots(abilities.Snapshots):
-    """The snapshots of the fake driver: only their volumes are kept."""
+class _Snapshots(abilities.ManageSnapshots):
+    """The snapshots of the fake driver: only their volumes are kept.
+
+    :ivar existing_snapshots: the volumes of the objects that may become snapshots, by their names
+    """
 
     _sizes: dict[str, int]
     _perform: Callable[[Call], None]
@@ -93,6 +96,7 @@ class _Snapshots(abilities.Snapshots):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._snapshots: dict[str, str] = {}
+        self.existing_snapshots: dict[str, str] = {}
 
     def create_snapshot(self, snapshot: base.SnapshotRef) -> dict[str, Any]:
         """Record the volume."""
@@ -125,6 +129,48 @@ class _Snapshots(abilities.Snapshots):
         """List what this process created."""
         self._perform(Call("list_snapshots"))
         return dict(self._snapshots)
+
+    def list_manageable_snapshots(self) -> Iterable[abilities.ManageableSnapshot]:
+        """List the snapshots and the objects, of the size of their volumes."""
+        self._perform(Call("list_manageable_snapshots"))
+        taken = [
+            abilities.ManageableSnapshot(
+                {existing.KEY: f"snapshot-{key}"},
+                self._size(volume),
+                "already managed",
+                key,
+                volume,
+            )
+            for key, volume in list(self._snapshots.items())
+        ]
+        return taken + [
+            abilities.ManageableSnapshot(
+                {existing.KEY: name}, self._size(volume), volume_id=volume
+            )
+            for name, volume in list(self.existing_snapshots.items())
+        ]
+
+    def _size(self, volume_id: str) -> int:
+        return self._sizes.get(volume_id, 1) * 2**30
+
+    def manage_snapshot(
+        self, snapshot: base.SnapshotRef, reference: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """Make a snapshot of an object."""
+        self._perform(Call("manage_snapshot", snapshot.volume.id, others=(snapshot.id,)))
+        base.check_still_owner()
+        if snapshot.id not in self._snapshots:
+            if self.existing_snapshots.pop(reference[existing.KEY], None) is None:
+                raise exception.BackendError("There is no such object.", final=True)
+            self._snapshots[snapshot.id] = snapshot.volume.id
+        return {}
+
+    def unmanage_snapshot(self, snapshot: base.SnapshotRef) -> None:
+        """Make an object of a snapshot, ``snapshot-<its id>``."""
+        self._perform(Call("unmanage_snapshot", snapshot.volume.id, others=(snapshot.id,)))
+        base.check_still_owner()
+        if volume := self._snapshots.pop(snapshot.id, None):
+            self.existing_snapshots[f"snapshot-{snapshot.id}"] = volume
 
 
 class _NoData(abilities.VolumeData):
@@ -208,7 +254,8 @@ class FakeDriver(
             "grant, revoke, get_stats, boot_id, list_exports, revoke_all_except, "
             "remember_clients, end_remembered_clients, get_persistent_reservation, "
             "list_manageable, manage, unmanage, create_snapshot, delete_snapshot, "
-            "create_from_snapshot, revert, list_snapshots, open_data, write_data.",
+            "create_from_snapshot, revert, list_snapshots, list_manageable_snapshots, "
+            "manage_snapshot, unmanage_snapshot, open_data, write_data.",
         ),
         cfg.BoolOpt(
             "fake_fail_final",

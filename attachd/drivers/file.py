@@ -110,6 +110,7 @@ class FileDriver(
         self._folder = Path(self.options.file_folder).absolute()
         self._volumes = linked_files.LinkedFiles(self._folder)
         self.snapshots = snapshot_files.SnapshotFiles(self._volumes)
+        self.existing_snapshots = snapshot_files.existing_snapshots(self.snapshots)
         self.existing = existing_files.ExistingFiles(
             self._volumes, lambda volume: self._volumes.remove_links(volume.id)
         )
@@ -121,6 +122,7 @@ class FileDriver(
         self._volumes.prepare()
         self.existing.prepare()
         self.snapshots.prepare()
+        self.existing_snapshots.prepare()
         self._discards = self._volumes.can_discard()
         self.storage_ids = {self.name: folder_identity.read_identity(self._folder)}
         setting = self.options.file_loop_devices

@@ -2,13 +2,14 @@
 """Snapshots of volumes that are sparse files; for the drivers that export such files.
 
 ``snapshots/<snapshot id>`` in the directory of the volumes is a snapshot: a file that shares the
-blocks of its volume where the file system can, and a copy elsewhere.
+blocks of its volume where the file system can, and a copy elsewhere.  ``snapshots/manageable`` has
+files that can become snapshots, and those that were some.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from attachd.drivers import abilities, base, sparse
+from attachd.drivers import abilities, base, existing_files, sparse
 
 SNAPSHOTS: Final = "snapshots"
 """The directory of the snapshots, in that of the volumes."""
@@ -40,14 +41,24 @@ class SnapshotFiles(sparse.SparseFiles):
         self._volumes.replace_from(source, volume_id, size_gib * sparse.GIB)
 
 
-class FileSnapshots(abilities.Snapshots):
+def existing_snapshots(snapshots: SnapshotFiles) -> existing_files.ExistingFiles:
+    """Return the files that can become snapshots of one backend.
+
+    No host reaches a snapshot, so none is in use by an export.
+    """
+    return existing_files.ExistingFiles(snapshots, lambda _snapshot: None, prefix="snapshot-")
+
+
+class FileSnapshots(abilities.ManageSnapshots):
     """The ability of a driver whose volumes are files on this machine.
 
-    :ivar snapshots: set by the driver
+    :ivar snapshots: set by the driver, as the next one
+    :ivar existing_snapshots: the files that can become snapshots
     """
 
     copies_snapshots = True
     snapshots: SnapshotFiles
+    existing_snapshots: existing_files.ExistingFiles
 
     def create_snapshot(self, snapshot: base.SnapshotRef) -> dict[str, Any]:
         """Share the blocks of the volume's file, or copy it."""
@@ -72,3 +83,28 @@ class FileSnapshots(abilities.Snapshots):
     def list_snapshots(self) -> Mapping[str, str]:
         """List the files; their volumes are not known here."""
         return dict.fromkeys(self.snapshots.sizes(), "")
+
+    def list_manageable_snapshots(self) -> Iterable[abilities.ManageableSnapshot]:
+        """List the files; of which volume they are is not known here."""
+        return [
+            abilities.ManageableSnapshot(
+                item.reference, item.size_bytes, item.refusal, snapshot_id=item.volume_id
+            )
+            for item in self.existing_snapshots.list()
+        ]
+
+    def manage_snapshot(
+        self, snapshot: base.SnapshotRef, reference: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """Rename a file to a snapshot."""
+        self.existing_snapshots.manage(_as_volume(snapshot), reference)
+        return {}
+
+    def unmanage_snapshot(self, snapshot: base.SnapshotRef) -> None:
+        """Rename a snapshot to a file."""
+        self.existing_snapshots.unmanage(_as_volume(snapshot))
+
+
+def _as_volume(snapshot: base.SnapshotRef) -> base.VolumeRef:
+    """Return what ExistingFiles needs of a snapshot: its id and its size."""
+    return base.VolumeRef(snapshot.id, snapshot.size_gib)

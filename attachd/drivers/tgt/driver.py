@@ -143,6 +143,7 @@ class TgtDriver(
         self._locks = VolumeLocks()
         self._volumes = sparse.SparseFiles(Path(options.tgt_volumes_dir).absolute())
         self.snapshots = snapshot_files.SnapshotFiles(self._volumes)
+        self.existing_snapshots = snapshot_files.existing_snapshots(self.snapshots)
         self.existing = existing_files.ExistingFiles(
             self._volumes, lambda volume: _check_not_exported(volume, self._targets(volume))
         )
@@ -164,6 +165,7 @@ class TgtDriver(
         self._volumes.prepare()
         self.existing.prepare()
         self.snapshots.prepare()
+        self.existing_snapshots.prepare()
         self.storage_ids = {self.name: folder_identity.read_identity(self._volumes.folder)}
         self._tgtd.check()
         self._target_manager = dataclasses.replace(
