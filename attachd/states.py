@@ -142,6 +142,7 @@ class SnapshotState(enum.StrEnum):
     AVAILABLE = "available"
     DELETING = "deleting"
     RESTORING = "restoring"
+    UNMANAGING = "unmanaging"
     ERROR = "error"
     ERROR_DELETING = "error_deleting"
 
@@ -302,6 +303,10 @@ SNAPSHOT_TRANSITIONS: Mapping[Event, Transition[SnapshotState]] = MappingProxyTy
         ),
         Event.DELETED: Transition(frozenset({_S.DELETING}), None),
         Event.DELETE_FAILED: Transition(frozenset({_S.DELETING}), _S.ERROR_DELETING),
+        # Its data stays in any case.
+        Event.UNMANAGE: Transition(frozenset({_S.AVAILABLE, _S.ERROR}), _S.UNMANAGING),
+        Event.UNMANAGED: Transition(frozenset({_S.UNMANAGING}), None),
+        Event.UNMANAGE_FAILED: Transition(frozenset({_S.UNMANAGING}), _S.ERROR),
         # In the transactions of its volume: a snapshot keeps its data in any case.
         Event.REVERT: Transition(frozenset({_S.AVAILABLE}), _S.RESTORING),
         Event.REVERTED: Transition(frozenset({_S.RESTORING}), _S.AVAILABLE),

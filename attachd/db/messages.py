@@ -120,7 +120,7 @@ DETAILS: Final[Mapping[str, str]] = MappingProxyType(
         ),
         NOT_DELETED: "The backend could not delete the volume. Delete it again.",
         NOT_MANAGED: "The backend could not manage the object, and keeps it. Delete the volume.",
-        NOT_UNMANAGED: "The backend could not unmanage the volume. Unmanage it again.",
+        NOT_UNMANAGED: "The backend could not unmanage the volume or snapshot. Unmanage it again.",
         NOT_TAKEN: (
             "The backend could not take the snapshot. Delete it. If the volume is attached, "
             "detach it before the next attempt."

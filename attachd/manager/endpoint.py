@@ -100,6 +100,11 @@ class _VolumeMethods:
         return volumes.list_manageable(self._backend)
 
     @expected_errors
+    def list_manageable_snapshots(self, _context: RequestContext) -> list[dict[str, Any]]:
+        """See manager_api.list_manageable_snapshots()."""
+        return snapshots.list_manageable(self._backend)
+
+    @expected_errors
     def get_manageable(
         self, _context: RequestContext, reference: dict[str, str]
     ) -> dict[str, Any]:

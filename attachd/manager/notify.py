@@ -47,6 +47,7 @@ _SNAPSHOT_ACTIONS: Final[Mapping[Event, tuple[str, str]]] = MappingProxyType(
     {
         Event.CREATE_FAILED: (messages.SNAPSHOT, messages.NOT_TAKEN),
         Event.DELETE_FAILED: (messages.DELETE_SNAPSHOT, messages.SNAPSHOT_NOT_DELETED),
+        Event.UNMANAGE_FAILED: (messages.UNMANAGE, messages.NOT_UNMANAGED),
     }
 )
 

@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Take and delete snapshots: the flow, and the row after it.
+"""Take, manage, unmanage and delete snapshots: the flow, and the row after it.
 
 As with volumes, the API has stored the row with the operation that is to be done, and a duplicate
 or late message finds the row in another state and does nothing.  The lock is that of the snapshot:
 its volume is attached and detached meanwhile.
 """
 
+import dataclasses
 import functools
 from typing import Any, Final
 
 from oslo_log import log
+from taskflow.flow import Flow
 
 from attachd import exception
 from attachd.db.row_types import DriverVolumeRow, SnapshotRow
 from attachd.db.volumes import snapshot_store, volume_store
-from attachd.drivers.abilities import Snapshots
+from attachd.drivers.abilities import ManageSnapshots, Snapshots
 from attachd.manager import backends, copy_progress, flow_runner, notify
 from attachd.manager.backends import Backend
 from attachd.manager.flows import snapshot as snapshot_flows
@@ -49,14 +51,14 @@ def take(backend: Backend, snapshot_id: str) -> None:
 def _take(backend: Backend, row: SnapshotRow, lease: VolumeLease) -> None:
     volume = volume_store.get_for_driver(row["volume_id"])
     notify.snapshot_event(backend, "create.start", row, volume)
-    ref = backends.snapshot_ref(row, volume)
     try:
         backend.check_ready()
         store = functools.partial(snapshot_store.set_progress, row["id"])
         with copy_progress.stored(f"Snapshot {row['id']}", store):
-            provided = flow_runner.run(snapshot_flows.build_take(backend.driver, ref), {})
+            provided = flow_runner.run(_flow_to_take(backend, row, volume), {})
     except FAILURES as failure:
-        _record_failure(lease, Event.CREATE_FAILED, failure)
+        if not (_is_object(row) and _is_left_to_recovery(row, failure)):
+            _record_failure(lease, Event.CREATE_FAILED, failure)
         return
     provider, secrets = backends.split_secrets(provided["answer"])
     values = {"provider": provider, **secrets, "error": None, "progress": copy_progress.COMPLETE}
@@ -64,11 +66,56 @@ def _take(backend: Backend, row: SnapshotRow, lease: VolumeLease) -> None:
         notify.snapshot_event(backend, "create.end", after, volume)
 
 
+def _is_object(row: SnapshotRow) -> bool:
+    """Return whether a snapshot is an object of the backend that was to become it.
+
+    Its data is not this service's to delete.
+    """
+    return snapshot_store.TO_MANAGE in row["provider"]
+
+
+def _flow_to_take(backend: Backend, row: SnapshotRow, volume: DriverVolumeRow) -> Flow:
+    if not _is_object(row):
+        return snapshot_flows.build_take(backend.driver, backends.snapshot_ref(row, volume))
+    new: SnapshotRow = {**row, "provider": {}}
+    reference = row["provider"][snapshot_store.TO_MANAGE]
+    return snapshot_flows.build_manage(
+        backend.driver, backends.snapshot_ref(new, volume), reference
+    )
+
+
+def _is_left_to_recovery(row: SnapshotRow, failure: Exception) -> bool:
+    """Return whether an operation failed because the backend is away: it is tried again."""
+    cause = failure.cause if isinstance(failure, flow_runner.FlowFailed) else failure
+    if not isinstance(cause, exception.BackendUnavailable | exception.BackendUnreachable):
+        return False
+    LOG.warning("Snapshot %s: left to recovery: %s", row["id"], flow_runner.reason(cause))
+    return True
+
+
+def list_manageable(backend: Backend) -> list[dict[str, Any]]:
+    """Return the snapshots and the objects of a backend.
+
+    See manager_api.list_manageable_snapshots().
+    """
+    driver = backend.driver
+    if not isinstance(driver, ManageSnapshots):
+        raise exception.AbilityMissing(backend=backend.name, ability="manage_snapshots")
+    backend.check_ready()
+    try:
+        return [dataclasses.asdict(item) for item in driver.list_manageable_snapshots()]
+    except exception.BackendError as error:
+        raise exception.Unavailable(reason=f"Backend {backend.name}: {error}") from error
+
+
 def delete(backend: Backend, snapshot_id: str) -> None:
-    """Remove a snapshot and its row; or the row becomes ``error_deleting`` with the reason."""
+    """Remove a snapshot, or release its data, and remove its row.
+
+    If that fails, the row becomes ``error_deleting``, or ``error``, with the reason.
+    """
     try:
         with backend.lock_snapshot(snapshot_id) as lease:
-            row = _get_in_state(snapshot_id, SnapshotState.DELETING)
+            row = _get_in_state(snapshot_id, SnapshotState.DELETING, SnapshotState.UNMANAGING)
             if row and _delete(backend, row, lease):
                 backend.delete_lock_files(snapshot_id)
     except exception.SnapshotNotFound:
@@ -79,14 +126,18 @@ def _delete(backend: Backend, row: SnapshotRow, lease: VolumeLease) -> bool:
     """Return whether the snapshot and its row were removed."""
     volume = volume_store.get_for_driver(row["volume_id"])
     notify.snapshot_event(backend, "delete.start", row, volume)
-    ref = backends.snapshot_ref(row, volume)
+    unmanages = row["state"] == SnapshotState.UNMANAGING
+    is_kept = unmanages or _is_object(row)
+    build = snapshot_flows.build_unmanage if is_kept else snapshot_flows.build_delete
     try:
         backend.check_ready()
-        flow_runner.run(snapshot_flows.build_delete(backend.driver, ref), {})
+        flow_runner.run(build(backend.driver, backends.snapshot_ref(row, volume)), {})
     except FAILURES as failure:
-        _record_failure(lease, Event.DELETE_FAILED, failure)
+        if not (unmanages and _is_left_to_recovery(row, failure)):
+            failed = Event.UNMANAGE_FAILED if unmanages else Event.DELETE_FAILED
+            _record_failure(lease, failed, failure)
         return False
-    if _record(lease, Event.DELETED, {}) is None:
+    if _record(lease, Event.UNMANAGED if unmanages else Event.DELETED, {}) is None:
         return False
     notify.snapshot_event(backend, "delete.end", row, volume, status="deleted")
     return True
@@ -108,12 +159,13 @@ def delete_all(backend: Backend, volume: DriverVolumeRow) -> None:
         )
 
 
-def _get_in_state(snapshot_id: str, expected: SnapshotState) -> SnapshotRow | None:
-    """Return the row if it is in the expected state, or None."""
+def _get_in_state(snapshot_id: str, *expected: SnapshotState) -> SnapshotRow | None:
+    """Return the row if it is in an expected state, or None."""
     row = snapshot_store.get(snapshot_id, None)
-    if row["state"] == expected:
+    if row["state"] in expected:
         return row
-    LOG.info("Snapshot %s: is %s and not %s, nothing to do", snapshot_id, row["state"], expected)
+    names = " or ".join(expected)
+    LOG.info("Snapshot %s: is %s and not %s, nothing to do", snapshot_id, row["state"], names)
     return None
 
 

@@ -7,8 +7,8 @@ Version history of the contract:
   process_pending, initialize_connection, terminate_connections, compare_exports,
   compare_volume, get_persistent_reservation, create_volume, delete_volume, extend_volume,
   reimage_volume, upload_volume, manage_volume, unmanage_volume, revert_volume,
-  create_snapshot, delete_snapshot, list_manageable, get_manageable, set_log_levels,
-  get_log_levels
+  create_snapshot, delete_snapshot, list_manageable, list_manageable_snapshots,
+  get_manageable, set_log_levels, get_log_levels
 
 A manager of an older release is called in its own version (versions.py).  An argument that
 it does not have is left out if it is empty; otherwise the request is refused until the manager is
@@ -448,6 +448,32 @@ def list_manageable(context: RequestContext, host: str) -> list[Manageable]:
     """
     with _turn(context, host, None, "its objects") as manager:
         found: list[Manageable] = manager.call(context, "list_manageable")
+    return found
+
+
+class ManageableSnapshot(TypedDict):
+    """A snapshot, or an object that may become one.
+
+    :ivar reference: its name at the backend, as drivers define it
+    :ivar refusal: why it cannot be managed; "": it can
+    :ivar snapshot_id: of the snapshot that it is; "": none
+    :ivar volume_id: of the volume of which it is; "": the driver does not know it
+    """
+
+    reference: dict[str, str]
+    size_bytes: int
+    refusal: str
+    snapshot_id: str
+    volume_id: str
+
+
+def list_manageable_snapshots(context: RequestContext, host: str) -> list[ManageableSnapshot]:
+    """List the snapshots and the objects of ``host@backend`` that may become some.
+
+    :raises: as :func:`list_manageable`
+    """
+    with _turn(context, host, None, "its snapshots") as manager:
+        found: list[ManageableSnapshot] = manager.call(context, "list_manageable_snapshots")
     return found
 
 

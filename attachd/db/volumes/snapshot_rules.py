@@ -23,7 +23,9 @@ SOURCE_STATUSES: Final = ("available", "in-use")
 
 _MAX_NAMED: Final = 5
 
-OWNED: Final = frozenset({SnapshotState.CREATING, SnapshotState.DELETING})
+OWNED: Final = frozenset(
+    {SnapshotState.CREATING, SnapshotState.DELETING, SnapshotState.UNMANAGING}
+)
 """States in which a manager has work to do on a snapshot itself."""
 
 

@@ -24,6 +24,11 @@ _SNAPSHOTS = models.snapshots
 _SNAPSHOT_METADATA = models.snapshot_metadata
 _VOLUMES = models.volumes
 
+TO_MANAGE: Final = "reference_to_manage"
+"""The key in ``provider`` of the reference of an object, until it has become the snapshot."""
+
+_REMOVALS: Final = frozenset({Event.DELETE, Event.DELETED, Event.UNMANAGE, Event.UNMANAGED})
+
 WITH_VOLUME: Final[sa.Select[Any]] = sa.select(
     _SNAPSHOTS, _VOLUMES.c.host.label("volume_host"), _VOLUMES.c.availability_zone
 ).join(_VOLUMES, _VOLUMES.c.id == _SNAPSHOTS.c.volume_id)
@@ -38,7 +43,8 @@ def create(
 ) -> SnapshotWithVolumeRow:
     """Store a snapshot that the backend of its volume is still to take.
 
-    :param values: columns, ``volume_id`` among them, and ``metadata``
+    :param values: columns, ``volume_id`` among them, and ``metadata``; of an object that becomes a
+        snapshot also ``size_gib``, and :data:`TO_MANAGE` in ``provider``
     :param statuses: those of the volume in which it may be taken
     :param first: executed first in the transaction, for a request with an idempotency key
     :raises VolumeNotFound: the volume does not exist any more
@@ -52,7 +58,7 @@ def create(
         **{key: value for key, value in values.items() if key in _SNAPSHOTS.c},
         "state": SnapshotState.CREATING.value,
         "progress": 0,
-        "provider": {},
+        "provider": values.get("provider", {}),
         "lease_generation": 0,
     }
     metadata = dict(values.get("metadata") or {})
@@ -64,12 +70,12 @@ def create(
         if volume["status"] not in statuses:
             raise invalid_status(volume["id"], statuses, volume["status"])
         new |= {
-            "size_gib": volume["size_gib"],
+            "size_gib": values.get("size_gib", volume["size_gib"]),
             "volume_type_id": volume["volume_type_id"],
             "owner": volume["backend_host"],
         }
         row: SnapshotRow = new
-        claim = quotas.deltas_of_snapshot(volume["volume_type_id"], volume["size_gib"])
+        claim = quotas.deltas_of_snapshot(volume["volume_type_id"], row["size_gib"])
         quotas.enforce(connection, row["project_id"], claim)
         connection.execute(sa.insert(_SNAPSHOTS).values(row))
         if metadata:
@@ -179,7 +185,7 @@ def transition(
         if lease is not None:
             assert lease.generation is not None, "the end of work that was never started"
             volume_leases.acquire(connection, _leased(row), lease)
-        if event in {Event.DELETE, Event.DELETED}:
+        if event in _REMOVALS:
             snapshot_rules.check_no_pending_volume(connection, snapshot_id)
         bound = encryption.bind(values or {}, snapshot_id, encryption.SNAPSHOTS)
         snapshot_rules.move(connection, row, event, _find_owner(connection, row), **bound)
@@ -201,7 +207,9 @@ def _find_owner(connection: sa.Connection, row: SnapshotRow) -> str | None:
 
 
 RESET_STATES: Final[Mapping[str, SnapshotState]] = {
-    state.value: state for state in SnapshotState if state is not SnapshotState.RESTORING
+    state.value: state
+    for state in SnapshotState
+    if state not in {SnapshotState.RESTORING, SnapshotState.UNMANAGING}
 }
 """The statuses that an administrator may set."""
 
@@ -221,7 +229,13 @@ def reset(snapshot_id: str, status: str) -> SnapshotRow:
                 f"Snapshot {snapshot_id} cannot be reset while volume {row['volume_id']} is "
                 "reverted to it: reset the volume."
             )
-        if row["state"] == SnapshotState.DELETING and status == SnapshotState.AVAILABLE:
+        if status == SnapshotState.AVAILABLE and TO_MANAGE in row["provider"]:
+            raise exception.InvalidTransition(
+                f"Snapshot {snapshot_id} cannot become available: its object was not managed. "
+                "Unmanage or delete it, which keeps the object."
+            )
+        is_removed = row["state"] in {SnapshotState.DELETING, SnapshotState.UNMANAGING}
+        if is_removed and status == SnapshotState.AVAILABLE:
             volume_leases.check_not_held(
                 connection, row, "become available again", kind="Snapshot"
             )

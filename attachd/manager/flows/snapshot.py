@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Flows that take and delete a snapshot, make a volume of it, and revert a volume to it."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from oslo_log import log
@@ -8,7 +9,7 @@ from taskflow import task
 from taskflow.patterns import linear_flow
 
 from attachd import exception
-from attachd.drivers.abilities import Answer, Snapshots
+from attachd.drivers.abilities import Answer, ManageSnapshots, Snapshots
 from attachd.drivers.base import Driver, SnapshotRef, VolumeRef
 from attachd.manager.flows.volume import Create
 
@@ -23,6 +24,18 @@ def build_take(driver: Driver, snapshot: SnapshotRef) -> linear_flow.Flow:
 def build_delete(driver: Driver, snapshot: SnapshotRef) -> linear_flow.Flow:
     """Return the flow; it provides nothing."""
     return linear_flow.Flow("delete snapshot").add(Delete(driver, snapshot))
+
+
+def build_manage(
+    driver: Driver, snapshot: SnapshotRef, reference: Mapping[str, str]
+) -> linear_flow.Flow:
+    """Return the flow; it provides ``answer``, the driver's data about the snapshot."""
+    return linear_flow.Flow("manage snapshot").add(Manage(driver, snapshot, reference))
+
+
+def build_unmanage(driver: Driver, snapshot: SnapshotRef) -> linear_flow.Flow:
+    """Return the flow; it provides nothing."""
+    return linear_flow.Flow("unmanage snapshot").add(Unmanage(driver, snapshot))
 
 
 def build_volume(driver: Driver, volume: VolumeRef, snapshot: SnapshotRef) -> linear_flow.Flow:
@@ -82,6 +95,53 @@ class Delete(_SnapshotTask):
 
     def revert(self, **_flow: Any) -> bool:
         """Undo nothing: the rest is deleted by a retry."""
+        return False
+
+
+def _able_to_manage(driver: Driver) -> ManageSnapshots:
+    """Return the driver.
+
+    :raises BackendError: final, it cannot manage snapshots
+    """
+    if not isinstance(driver, ManageSnapshots):
+        raise exception.BackendError(f"Backend {driver.name} manages no snapshots.", final=True)
+    return driver
+
+
+class Manage(_SnapshotTask):
+    """The backend makes a snapshot of an object."""
+
+    default_provides = "answer"
+
+    def __init__(
+        self, driver: Driver, snapshot: SnapshotRef, reference: Mapping[str, str]
+    ) -> None:
+        super().__init__(driver, snapshot)
+        self._reference = reference
+
+    def execute(self) -> Answer:
+        """Manage; see drivers.abilities.ManageSnapshots.manage_snapshot()."""
+        return _able_to_manage(self._driver).manage_snapshot(self._snapshot, self._reference)
+
+    def revert(self, **_flow: Any) -> bool:
+        """Release the object, with its data."""
+        try:
+            _able_to_manage(self._driver).unmanage_snapshot(self._snapshot)
+        except Exception:
+            LOG.exception("Snapshot %s: may still have the object", self._snapshot.id)
+            return False
+        return True
+
+
+class Unmanage(_SnapshotTask):
+    """The backend makes an object of the snapshot."""
+
+    def execute(self) -> None:
+        """Unmanage; see drivers.abilities.ManageSnapshots.unmanage_snapshot()."""
+        _able_to_manage(self._driver).unmanage_snapshot(self._snapshot)
+
+    def revert(self, **_flow: Any) -> bool:
+        """Undo nothing: a retry unmanages the rest."""
         return False
 
 

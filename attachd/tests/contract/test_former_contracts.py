@@ -55,6 +55,7 @@ CAME: Mapping[str, Mapping[str, Taken]] = {
         "create_snapshot": Taken("snapshot_id"),
         "delete_snapshot": Taken("snapshot_id"),
         "list_manageable": Taken(""),
+        "list_manageable_snapshots": Taken(""),
         "get_manageable": Taken("reference"),
         "set_log_levels": Taken("hosts prefix level"),
         "get_log_levels": Taken("prefix"),
@@ -145,6 +146,7 @@ def requests():
     yield functools.partial(manager_api.create_snapshot, WHO, "here@fake", "s")
     yield functools.partial(manager_api.delete_snapshot, WHO, "here@fake", "s")
     yield functools.partial(manager_api.list_manageable, WHO, "here@fake")
+    yield functools.partial(manager_api.list_manageable_snapshots, WHO, "here@fake")
     yield functools.partial(manager_api.get_manageable, WHO, "here@fake", {"source-name": "disk"})
     yield functools.partial(manager_api.compare_exports, WHO, _volume())
     yield functools.partial(manager_api.compare_volume, WHO, _volume())

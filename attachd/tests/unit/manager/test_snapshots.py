@@ -189,3 +189,68 @@ class VolumeOfSnapshotTest(SnapshotCase):
         self.assertEqual(
             ("error", "Snapshot gone could not be found."), (row["state"], row["error"])
         )
+
+
+class ManageTest(SnapshotCase):
+    """Objects that become snapshots, and snapshots that become objects."""
+
+    def to_manage(self, name="then"):
+        return self.add(provider={snapshot_store.TO_MANAGE: {"source-name": name}})
+
+    def test_object_becomes_the_snapshot(self):
+        self.driver.existing_snapshots["then"] = self.volume
+        snapshot_id = self.to_manage()
+        snapshots.take(self.backend, snapshot_id)
+        self.assertEqual([("manage_snapshot", self.volume, snapshot_id)], self.calls())
+        row = db_rows.get_snapshot(snapshot_id)
+        self.assertEqual(("available", {}), (row["state"], row["provider"]))
+
+    def test_object_stays_when_its_failed_snapshot_is_deleted(self):
+        self.driver.existing_snapshots["then"] = self.volume
+        snapshot_id = self.to_manage()
+        with self.driver.failing("manage_snapshot"):
+            snapshots.take(self.backend, snapshot_id)
+        self.assertEqual("error", db_rows.get_snapshot(snapshot_id)["state"])
+        snapshot_store.transition(snapshot_id, Event.DELETE)
+        snapshots.delete(self.backend, snapshot_id)
+        self.assertEqual([], db_rows.list_snapshots())
+        methods = [call[0] for call in self.calls()]
+        self.assertEqual(["manage_snapshot", "unmanage_snapshot", "unmanage_snapshot"], methods)
+        self.assertEqual({"then": self.volume}, self.driver.existing_snapshots)
+
+    def test_unmanaged_snapshot_leaves_its_data_and_no_row(self):
+        snapshot_id = self.add("unmanaging")
+        self.driver.create_snapshot(
+            base.SnapshotRef(snapshot_id, base.VolumeRef(self.volume, 3), 3)
+        )
+        snapshots.delete(self.backend, snapshot_id)
+        self.assertEqual([], db_rows.list_snapshots())
+        expected = {f"snapshot-{snapshot_id}": self.volume}
+        self.assertEqual(expected, self.driver.existing_snapshots)
+
+    def test_work_waits_while_the_backend_is_away(self):
+        away = exception.BackendUnreachable("It is away.")
+        pending, leaving = self.to_manage(), self.add("unmanaging")
+        with self.driver.raising(away, "manage_snapshot", "unmanage_snapshot"):
+            snapshots.take(self.backend, pending)
+            snapshots.delete(self.backend, leaving)
+        states = [db_rows.get_snapshot(item)["state"] for item in (pending, leaving)]
+        self.assertEqual(["creating", "unmanaging"], states)
+        self.assertEqual([], self.messages())
+
+    def test_failed_unmanage_is_an_error_with_message(self):
+        snapshot_id = self.add("unmanaging")
+        with self.driver.failing("unmanage_snapshot"):
+            snapshots.delete(self.backend, snapshot_id)
+        self.assertEqual("error", db_rows.get_snapshot(snapshot_id)["state"])
+        expected = ("VOLUME_SNAPSHOT", snapshot_id, "VOLUME_VOLUME_SNAPSHOT_006_105")
+        self.assertEqual([expected], self.messages())
+
+    def test_list_needs_the_ability(self):
+        self.driver.existing_snapshots["then"] = self.volume
+        (item,) = snapshots.list_manageable(self.backend)
+        self.assertEqual(({"source-name": "then"}, ""), (item["reference"], item["refusal"]))
+        with self.driver.failing("list_manageable_snapshots"):
+            self.assertRaises(exception.Unavailable, snapshots.list_manageable, self.backend)
+        self.backend.driver = backends.without_abilities(self.driver)
+        self.assertRaises(exception.AbilityMissing, snapshots.list_manageable, self.backend)
