@@ -144,6 +144,14 @@ def check_snapshots(host: str | None) -> None:
     _check_ability(_list_of_host(host), "snapshots")
 
 
+def check_manage_snapshots(host: str | None) -> None:
+    """Check that the backend of ``host@backend#pool`` can manage and unmanage snapshots.
+
+    :raises NoValidBackend: its driver cannot do that
+    """
+    _check_ability(_list_of_host(host), "manage_snapshots")
+
+
 def check_online_extend(host: str | None) -> None:
     """Check that a volume at ``host@backend#pool`` can be extended while hosts use it.
 

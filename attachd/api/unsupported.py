@@ -31,8 +31,6 @@ UNSUPPORTED_RESOURCES: Final[Mapping[str, str]] = MappingProxyType(
         "/group_snapshots": "snapshots of groups",
         "/consistencygroups": "consistency groups",
         "/cgsnapshots": "snapshots of consistency groups",
-        "/manageable_snapshots": "snapshots",
-        "/os-snapshot-manage": "snapshots",
     }
 )
 """The resources, in the plural, by their URL."""

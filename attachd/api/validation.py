@@ -65,6 +65,15 @@ METADATA: Final[Schema] = {
 }
 
 
+REFERENCE: Final[Schema] = {
+    "type": ["object", "string"],
+    "maxLength": 255,
+    "maxProperties": 16,
+    "patternProperties": {r"\A[a-zA-Z0-9_-]{1,64}\Z": TEXT},
+    "additionalProperties": False,
+    "description": "the name of an object at its backend",
+}
+
 _MAX_PAIRS: Final = 32
 """Upper limit for one filter: more keys cost the database seconds to plan the query."""
 

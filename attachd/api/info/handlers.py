@@ -43,6 +43,8 @@ EXTENSIONS: Final = (
     Extension("os-quota-sets", "Quotas", "Projects have quotas."),
     Extension("os-services", "Services", "Services are listed, enabled and disabled."),
     Extension("os-snapshot-actions", "SnapshotActions", "Snapshots get their status by actions."),
+    Extension("os-snapshot-manage", "SnapshotManage", "Objects of backends become snapshots."),
+    Extension("os-snapshot-unmanage", "SnapshotUnmanage", "Snapshots are removed without data."),
     Extension("os-types-extra-specs", "TypesExtraSpecs", "Volume types have extra specs."),
     Extension("os-types-manage", "TypesManage", "Administrators manage volume types."),
     Extension("os-used-limits", "UsedLimits", "Limits show how much is used."),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests to the managers to take and delete snapshots.
+"""Requests to the managers to take, manage, unmanage and delete snapshots.
 
 Each row records the pending work before the message is sent, so a manager that is down finds it
 later.  If the message cannot be sent, the row records the failure.
@@ -111,6 +111,34 @@ def delete(ctx: RequestContext, row: SnapshotWithVolumeRow) -> None:
         manager_api.delete_snapshot(ctx, backend_of(row["volume_host"]), row["id"])
     except exception.AttachdError as error:
         if _revert_if_unsent(row, Event.DELETE_FAILED, error):
+            raise
+
+
+def check_can_manage(volume: Volume) -> None:
+    """Check that the backend of a volume can make a snapshot of an object.
+
+    :raises NoValidBackend: it cannot
+    :raises BackendFrozen: it is frozen
+    """
+    _check_backend(volume)
+    scheduler.check_manage_snapshots(volume.host)
+    scheduler.check_reporting(volume.backend)
+
+
+def unmanage(ctx: RequestContext, row: SnapshotWithVolumeRow) -> None:
+    """Mark a snapshot and have it removed without its data.
+
+    :raises NoValidBackend: its backend cannot do this
+    :raises InvalidTransition: its state does not allow it
+    :raises InvalidSnapshot: a volume is being made of it
+    :raises Unavailable: the message could not be sent; the snapshot is in error
+    """
+    scheduler.check_manage_snapshots(row["volume_host"])
+    snapshot_store.transition(row["id"], Event.UNMANAGE, project_id=row["project_id"])
+    try:
+        manager_api.delete_snapshot(ctx, backend_of(row["volume_host"]), row["id"])
+    except exception.AttachdError as error:
+        if _revert_if_unsent(row, Event.UNMANAGE_FAILED, error):
             raise
 
 

@@ -15,6 +15,9 @@ DELETE_METADATA = "volume:delete_snapshot_metadata"
 RESET_STATUS = "volume_extension:snapshot_admin_actions:reset_status"
 FORCE_DELETE = "volume_extension:snapshot_admin_actions:force_delete"
 UPDATE_STATUS = "snapshot_extension:snapshot_actions:update_snapshot_status"
+MANAGE = "snapshot_extension:snapshot_manage"
+UNMANAGE = "snapshot_extension:snapshot_unmanage"
+LIST_MANAGEABLE = "snapshot_extension:list_manageable"
 
 _ITEM = "/snapshots/{snapshot_id}"
 _PAIRS = f"{_ITEM}/metadata"
@@ -83,5 +86,27 @@ RULES = [
         policy_rules.MEMBER,
         "Set the status of a snapshot on which no manager works.",
         f"{_ACTION} (os-update_snapshot_status)",
+    ),
+    policy_rules.rule(
+        MANAGE,
+        policy_rules.ADMIN,
+        "Make a snapshot of an existing object of a backend.",
+        "POST /manageable_snapshots",
+        "POST /os-snapshot-manage",
+    ),
+    policy_rules.rule(
+        UNMANAGE,
+        policy_rules.ADMIN,
+        "Stop managing a snapshot, without deleting its data.",
+        f"{_ACTION} (os-unmanage)",
+    ),
+    policy_rules.rule(
+        LIST_MANAGEABLE,
+        policy_rules.ADMIN,
+        "List the objects of a backend that can become snapshots.",
+        "GET /manageable_snapshots",
+        "GET /manageable_snapshots/detail",
+        "GET /os-snapshot-manage",
+        "GET /os-snapshot-manage/detail",
     ),
 ]

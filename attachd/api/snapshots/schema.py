@@ -47,3 +47,20 @@ PROGRESS: Final[Schema] = {
     "description": "per cent, such as 80%",
 }
 UPDATE_STATUS: Final = fields({"status": {**TEXT, "minLength": 1}, "progress": PROGRESS}, "status")
+
+# Its content is checked after policy, as clients expect that are refused by it.
+_REFERENCE: Final[Schema] = {"type": ["object", "string"], "maxLength": 255, "maxProperties": 16}
+MANAGE: Final = wrapped(
+    "snapshot",
+    fields(
+        {
+            "name": OPTIONAL_LINE,
+            "description": OPTIONAL_TEXT,
+            "metadata": {**METADATA, "type": ["object", "null"]},
+            "volume_id": {"type": "string", "format": "uuid"},
+            "ref": _REFERENCE,
+        },
+        "ref",
+        "volume_id",
+    ),
+)

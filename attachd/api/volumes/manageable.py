@@ -5,12 +5,12 @@ management of volumes.
 ``/manageable_volumes`` is the resource since 3.8, ``/os-volume-manage`` the same in all versions.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import dataclasses
 import functools
 import json
 import math
-from typing import Any, Final, Literal, TypedDict
+from typing import Any, Final, Literal, TypedDict, TypeVar
 
 from oslo_utils import units, uuidutils
 
@@ -27,7 +27,7 @@ from attachd.db.cluster import services
 from attachd.db.row_types import VolumeTypeRow
 from attachd.db.volumes import volume_store
 from attachd.rpc import manager_api
-from attachd.rpc.manager_api import Manageable
+from attachd.rpc.manager_api import Manageable, ManageableSnapshot
 from attachd.states import VolumeState
 
 Body = dict[str, Any]
@@ -35,7 +35,10 @@ Query = Mapping[str, str]
 
 COLLECTION: Final = "/manageable_volumes"
 FORMER_COLLECTION: Final = "/os-volume-manage"
-_NAME: Final = "source-name"
+NAME: Final = "source-name"
+"""The key of a reference that is written as a text."""
+BackendObject = Manageable | ManageableSnapshot
+ObjectT = TypeVar("ObjectT", Manageable, ManageableSnapshot)
 _SORT_KEYS: Final = {"reference": "reference", "size": "size"}
 
 
@@ -62,17 +65,17 @@ class ManageableDetail(ManageableSummary):
     extra_info: None
 
 
-_PARAMETERS: Final = {
+PARAMETERS: Final = {
     **paging.PAGE_PARAMETERS,
     "marker": validation.query_text("The last reference of the previous page, as JSON."),
     "host": validation.query_text("The backend, as host@backend or host@backend#pool."),
     "cluster": validation.query_text("Since 3.17: a cluster. This service has none."),
 }
 _INDEX_DOC: Final = EndpointDoc(
-    {"manageable-volumes": list[ManageableSummary]}, _PARAMETERS, (429, 503, 504)
+    {"manageable-volumes": list[ManageableSummary]}, PARAMETERS, (429, 503, 504)
 )
 _DETAIL_DOC: Final = EndpointDoc(
-    {"manageable-volumes": list[ManageableDetail]}, _PARAMETERS, (429, 503, 504)
+    {"manageable-volumes": list[ManageableDetail]}, PARAMETERS, (429, 503, 504)
 )
 
 
@@ -105,7 +108,7 @@ def detail(ctx: RequestContext, query: Query, version: mv.Version) -> Body:
 def _summary(item: Manageable) -> ManageableSummary:
     return {
         "reference": item["reference"],
-        "size": _size_gib(item),
+        "size": size_gib(item),
         "safe_to_manage": not item["refusal"],
     }
 
@@ -119,32 +122,42 @@ def _detail(item: Manageable) -> ManageableDetail:
     }
 
 
-def _size_gib(item: Manageable) -> int:
+def size_gib(item: BackendObject) -> int:
+    """Return the size of an object, rounded up."""
     return math.ceil(item["size_bytes"] / units.Gi)
 
 
 def _page(ctx: RequestContext, query: Query, version: mv.Version) -> list[Manageable]:
     """Return one page of what the backend lists; none of a driver that lists nothing."""
-    host = _requested_host(query, version >= mv.MANAGE_EXISTING_CLUSTER)
-    page = paging.read(query, _SORT_KEYS, "reference")
-    _check_service(host, "host" if query.get("host") else "cluster", exception.NotFound)
+    host = requested_host(query, version >= mv.MANAGE_EXISTING_CLUSTER)
+    paging.read(query, _SORT_KEYS, "reference")
+    check_service(host, "host" if query.get("host") else "cluster", exception.NotFound)
     try:
-        found = manager_api.list_manageable(ctx, _backend(host))
+        found = manager_api.list_manageable(ctx, backend_of(host))
     except exception.AbilityMissing:
         return []
-    found = [item for item in found if _is_in_pool(item, host)]
+    return select_page([item for item in found if _is_in_pool(item, host)], query)
+
+
+def select_page(items: list[ObjectT], query: Query) -> list[ObjectT]:
+    """Return the page of objects that a query asks for, sorted.
+
+    :raises BadRequest: a parameter of it is wrong
+    """
+    page = paging.read(query, _SORT_KEYS, "reference")
+    found = items.copy()
     for key, direction in reversed(page.sort):
-        order = _order_of_reference if key == "reference" else _size_gib
+        order = _order_of_reference if key == "reference" else size_gib
         found.sort(key=order, reverse=direction == "desc")
     start = _position_after(found, page.marker) + page.offset
     return found[start : start + page.limit]
 
 
-def _order_of_reference(item: Manageable) -> str:
+def _order_of_reference(item: BackendObject) -> str:
     return min(map(str, item["reference"].values()), default="")
 
 
-def _position_after(found: list[Manageable], marker: str | None) -> int:
+def _position_after(found: Sequence[BackendObject], marker: str | None) -> int:
     """Return the position after the reference that a marker is.
 
     :raises InvalidInput: it is no JSON, or no such reference
@@ -208,31 +221,31 @@ def _new_volume(ctx: RequestContext, requested: Body, version: mv.Version) -> di
     :raises BadRequest: the backend refuses the object, or does not fit the volume type
     :raises Unavailable: the backend does not exist, or its manager does not work
     """
-    host = _requested_host(requested, version >= mv.VOLUME_MIGRATE_CLUSTER)
+    host = requested_host(requested, version >= mv.VOLUME_MIGRATE_CLUSTER)
     reference = requested["ref"]
     if isinstance(reference, str):
-        reference = {_NAME: reference}
-    _check_not_managed(reference.get(_NAME, ""))
+        reference = {NAME: reference}
+    _check_not_managed(reference.get(NAME, ""))
     volume_type = _requested_type(ctx, requested.get("volume_type"))
     sharing = create_params.authorize_sharing(ctx, volume_type)
-    _check_service(host, "host" if requested.get("host") else "cluster", exception.BadRequest)
+    check_service(host, "host" if requested.get("host") else "cluster", exception.BadRequest)
     specs = volume_type["extra_specs"] if volume_type else {}
     zone = requested.get("availability_zone") or None
     request_spec = scheduler.RequestSpec(0, specs, zone)
     place = scheduler.select_for_object(host, request_spec)
-    found = manager_api.get_manageable(ctx, _backend(host), reference)
+    found = manager_api.get_manageable(ctx, backend_of(host), reference)
     pool = place.host
     if found["pool"]:
-        pool = f"{_backend(host)}#{found['pool']}"
+        pool = f"{backend_of(host)}#{found['pool']}"
         place = scheduler.select_for_object(pool, request_spec)
     refusal = found["refusal"]
-    if not refusal and host not in {_backend(host), pool}:
+    if not refusal and host not in {backend_of(host), pool}:
         refusal = f"It is at {pool}, in another pool."
     if refusal:
         raise exception.InvalidVolume(
-            reason=f"The object {reference} of {_backend(host)} cannot be managed: {refusal}"
+            reason=f"The object {reference} of {backend_of(host)} cannot be managed: {refusal}"
         )
-    size = _size_gib(found)
+    size = size_gib(found)
     create_params.check_size(volume_type, size)
     return {
         **create_params.name_and_description(requested),
@@ -279,7 +292,7 @@ def _check_not_managed(name: str) -> None:
         )
 
 
-def _requested_host(requested: Mapping[str, Any], may_be_cluster: bool) -> str:  # noqa: FBT001  by version
+def requested_host(requested: Mapping[str, Any], may_be_cluster: bool) -> str:  # noqa: FBT001  by version
     """Return the backend, or the cluster, that a request names.
 
     :raises InvalidInput: it names none, or both
@@ -295,7 +308,7 @@ def _requested_host(requested: Mapping[str, Any], may_be_cluster: bool) -> str: 
     return str(host or cluster)
 
 
-def _check_service(
+def check_service(
     host: str,
     kind: Literal["host", "cluster"],
     missing: type[exception.NotFound | exception.BadRequest],
@@ -305,17 +318,17 @@ def _check_service(
     :param missing: the error for a backend that never reported
     :raises Unavailable: none does, or the backend is disabled
     """
-    found = services.page({"binary": services.BINARY, "host": _backend(host)})
+    found = services.page({"binary": services.BINARY, "host": backend_of(host)})
     if kind == "cluster" or not found:
         text = f"{kind.capitalize()} '{host}' not found."
         raise missing(text) if missing is exception.NotFound else missing(reason=text)
     if found[0]["disabled"] or not scheduler.is_up(found[0]):
         raise exception.Unavailable(
-            reason=f"Backend {_backend(host)} is disabled, or no manager of it works. Try later."
+            reason=f"Backend {backend_of(host)} is disabled, or no manager of it works. Try later."
         )
 
 
-def _backend(host: str) -> str:
+def backend_of(host: str) -> str:
     """Return ``host@backend`` of ``host@backend#pool``."""
     return host.partition("#")[0]
 

@@ -10,6 +10,7 @@ from attachd.api.validation import (
     METADATA,
     OPTIONAL_LINE,
     OPTIONAL_TEXT,
+    REFERENCE,
     SIZE,
     TEXT,
     Schema,
@@ -69,14 +70,7 @@ _EXISTING: Final = {
     "availability_zone": OPTIONAL_TEXT,
     "bootable": {"anyOf": [{"type": "null"}, BOOLEAN]},
     "metadata": {**METADATA, "type": ["object", "null"]},
-    "ref": {
-        "type": ["object", "string"],
-        "maxLength": 255,
-        "maxProperties": 16,
-        "patternProperties": {r"\A[a-zA-Z0-9_-]{1,64}\Z": TEXT},
-        "additionalProperties": False,
-        "description": "the name of an object at its backend",
-    },
+    "ref": REFERENCE,
 }
 MANAGE: Final = [
     (mv.BASE, wrapped("volume", fields(_EXISTING, "ref"))),

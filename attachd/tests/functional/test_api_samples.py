@@ -65,7 +65,11 @@ def _step(name: str = "", *, request: str, version: str = "", **fields: Any) -> 
 
 STORY = [_step(**step) for step in _STORY["steps"]]
 
-_UNSHOWN = {"", "available", "copied", "no-snapshots", "volume-copy"}
+_UNSHOWN = {
+    *("", "available", "copied", "no-snapshots", "volume-copy"),
+    *("snapshot-kept", "snapshot-kept-available", "snapshot-kept-gone"),
+    *("snapshot-managed", "snapshot-managed-gone"),
+}
 """Steps whose answers are no samples."""
 
 
@@ -98,7 +102,7 @@ def generate_samples(api: wsgi_api.WsgiApi, ask: Asker | None = None) -> Iterato
             ids[step.name] = _id_in(answer.body)
         if step.name == "transfer-create":
             ids[f"{step.name}.auth_key"] = answer.body["transfer"]["auth_key"]
-        if step.body is not None and step.name:
+        if step.body is not None and step.name and step.name != "snapshot-kept":
             name = f"{step.name}-request.json"
             yield name, _made_up(name, body, stand_ins)
         if answer.raw and step.name not in _UNSHOWN:
@@ -157,7 +161,14 @@ _AWAITED: dict[str, Callable[[Any], bool]] = {
     "available": _is_available,
     "copied": _is_available,
     "snapshot-show": lambda body: bool(body["snapshot"]["status"] == "available"),
-    "no-snapshots": lambda body: not body["snapshots"],
+    **dict.fromkeys(
+        ("snapshot-kept-available", "snapshot-managed"),
+        lambda body: bool(body["snapshot"]["status"] == "available"),
+    ),
+    **dict.fromkeys(
+        ("no-snapshots", "snapshot-kept-gone", "snapshot-managed-gone"),
+        lambda body: not body["snapshots"],
+    ),
     "manageable-list": _has_object,
 }
 

@@ -26,7 +26,7 @@ class UnsupportedResourceTest(unittest.TestCase):
 
 class EmptyCollectionTest(unittest.TestCase):
     def test_empty_collection_is_list_of_unsupported_resource(self):
-        self.assertLess(
+        self.assertEqual(
             unsupported.EMPTY_COLLECTIONS.keys(), unsupported.UNSUPPORTED_RESOURCES.keys()
         )
 
