@@ -42,6 +42,7 @@ backend_names = first,second
 build_interval = 1
 build_timeout = 240
 volume_size = 1
+manage_snapshot_ref = source-name,snapshot-%s
 [compute]
 image_ref = {image}
 image_ref_alt = {image}
@@ -57,7 +58,7 @@ clone = true
 enable_volume_image_dep_tests = true
 multi_backend = true
 manage_volume = true
-manage_snapshot = false
+manage_snapshot = true
 extend_attached_volume = false
 """
 
