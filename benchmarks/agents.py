@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import uuid
 
 from cycle import processes, report, started
+from kombu.connection import Connection
 import oslo_messaging as messaging
 import sqlalchemy as sa
 
@@ -165,6 +166,8 @@ class Sender:
         self._agents = {agent.host: agent for agent in agents}
         self._connection = broker.connect(url, "agents", heartbeat=0)
         self._channel = self._connection.channel()
+        # Each agent waits for the broker to confirm its own report; this process waits for none.
+        self._publisher = _open_channel(url)
         self._url = url
         self._sent: dict[str, _Sent] = {}
         self.durations: list[float] = []
@@ -197,14 +200,14 @@ class Sender:
             "_unique_id": uuid.uuid4().hex,
         }
         envelope = {"oslo.version": "2.0", "oslo.message": json.dumps(content)}
-        body = self._channel.prepare_message(
+        body = self._publisher.prepare_message(
             json.dumps(envelope),
             content_type="application/json",
             content_encoding="utf-8",
             properties={"expiration": str(agent_manager_api.TIMEOUT * 1000)},
         )
         self._sent[message_id] = _Sent(agent, method, agent.number, time.monotonic())
-        self._channel.basic_publish(
+        self._publisher.basic_publish(
             body,
             exchange=host_queues.host_topic(agent.host),
             routing_key=host_queues.queue_name(agent.host),
@@ -256,6 +259,18 @@ class Sender:
             del self._sent[key]
         self.lost = len(late)
         self.durations, self.failures = [], {}
+
+
+def _open_channel(url: messaging.TransportURL) -> Any:
+    """Return a channel on which the broker confirms nothing."""
+    host = url.hosts[0]
+    return Connection(
+        hostname=host.hostname,
+        port=host.port,
+        userid=host.username,
+        password=host.password,
+        virtual_host=url.virtual_host or "/",
+    ).channel()
 
 
 def main() -> int:
