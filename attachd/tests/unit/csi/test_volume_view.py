@@ -17,9 +17,15 @@ class ViewTest(unittest.TestCase):
         )
         shown = volume_view.show(volume)
         self.assertEqual((volume.id, 2 * GIB), (shown.volume_id, shown.capacity_bytes))
-        self.assertEqual({"attachd.fs_type": "xfs"}, dict(shown.volume_context))
+        expected = {"attachd.fs_type": "xfs", "attachd.copy": "true"}
+        self.assertEqual(expected, dict(shown.volume_context))
         self.assertEqual(clone("s"), shown.content_source)
         self.assertEqual([], list(shown.accessible_topology))
+
+    def test_volume_of_no_source_is_no_copy(self):
+        shown = volume_view.show(make_volume(metadata={"csi.parameter.fsType": "xfs"}))
+        self.assertEqual({"attachd.fs_type": "xfs"}, dict(shown.volume_context))
+        self.assertFalse(shown.HasField("content_source"))
 
     def test_topology_is_zone(self):
         shown = volume_view.show_with_topology(make_volume(zone="mars"))
