@@ -7,7 +7,7 @@ versions.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, TypedDict
+from typing import Any, Final
 
 from attachd import exception
 from attachd.api import idempotency, validation
@@ -31,17 +31,12 @@ COLLECTION: Final = "/manageable_snapshots"
 FORMER_COLLECTION: Final = "/os-snapshot-manage"
 
 
-class ManageableSummary(TypedDict):
+class ManageableSummary(manageable.ManageableSummary):
     """An object of a backend.
 
-    :ivar reference: its name at the backend, as drivers define it
-    :ivar size: in GiB, rounded up
     :ivar source_reference: the volume of which it is; empty: not known
     """
 
-    reference: dict[str, str]
-    size: int
-    safe_to_manage: bool
     source_reference: dict[str, str]
 
 
@@ -93,12 +88,7 @@ def detail(ctx: RequestContext, query: Query, version: mv.Version) -> Body:
 
 def _summary(item: ManageableSnapshot) -> ManageableSummary:
     source = {"source-id": item["volume_id"]} if item["volume_id"] else {}
-    return {
-        "reference": item["reference"],
-        "size": manageable.size_gib(item),
-        "safe_to_manage": not item["refusal"],
-        "source_reference": source,
-    }
+    return {**manageable.summary(item), "source_reference": source}
 
 
 def _detail(item: ManageableSnapshot) -> ManageableDetail:

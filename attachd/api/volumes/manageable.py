@@ -89,7 +89,7 @@ _DETAIL_DOC: Final = EndpointDoc(
 @endpoint("GET", FORMER_COLLECTION, policy=policy.LIST_MANAGEABLE, doc=_INDEX_DOC)
 def index(ctx: RequestContext, query: Query, version: mv.Version) -> Body:
     """List the volumes and the objects of a backend."""
-    return {"manageable-volumes": [_summary(item) for item in _page(ctx, query, version)]}
+    return {"manageable-volumes": [summary(item) for item in _page(ctx, query, version)]}
 
 
 @endpoint(
@@ -105,7 +105,8 @@ def detail(ctx: RequestContext, query: Query, version: mv.Version) -> Body:
     return {"manageable-volumes": [_detail(item) for item in _page(ctx, query, version)]}
 
 
-def _summary(item: Manageable) -> ManageableSummary:
+def summary(item: BackendObject) -> ManageableSummary:
+    """Return what lists show of an object without details."""
     return {
         "reference": item["reference"],
         "size": size_gib(item),
@@ -115,7 +116,7 @@ def _summary(item: Manageable) -> ManageableSummary:
 
 def _detail(item: Manageable) -> ManageableDetail:
     return {
-        **_summary(item),
+        **summary(item),
         "reason_not_safe": item["refusal"] or None,
         "cinder_id": item["volume_id"] or None,
         "extra_info": None,
