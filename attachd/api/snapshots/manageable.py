@@ -101,15 +101,12 @@ def _detail(item: ManageableSnapshot) -> ManageableDetail:
 
 
 def _page(ctx: RequestContext, query: Query, version: mv.Version) -> list[ManageableSnapshot]:
-    """Return one page of what the backend lists; none of a driver that lists nothing."""
-    host = manageable.requested_host(query, version >= mv.MANAGE_EXISTING_CLUSTER)
-    kind: Any = "host" if query.get("host") else "cluster"
-    manageable.check_service(host, kind, exception.NotFound)
-    try:
-        found = manager_api.list_manageable_snapshots(ctx, manageable.backend_of(host))
-    except exception.AbilityMissing:
-        found = []
-    return manageable.select_page(found, query)
+    """Return one page of what the backend lists."""
+
+    def list_objects(host: str) -> list[ManageableSnapshot]:
+        return manager_api.list_manageable_snapshots(ctx, manageable.backend_of(host))
+
+    return manageable.read_page(query, version, list_objects)
 
 
 @endpoint(

@@ -5,7 +5,7 @@ management of volumes.
 ``/manageable_volumes`` is the resource since 3.8, ``/os-volume-manage`` the same in all versions.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import functools
 import json
@@ -129,24 +129,32 @@ def size_gib(item: BackendObject) -> int:
 
 
 def _page(ctx: RequestContext, query: Query, version: mv.Version) -> list[Manageable]:
-    """Return one page of what the backend lists; none of a driver that lists nothing."""
+    """Return one page of what the backend lists."""
+
+    def list_objects(host: str) -> list[Manageable]:
+        found = manager_api.list_manageable(ctx, backend_of(host))
+        return [item for item in found if _is_in_pool(item, host)]
+
+    return read_page(query, version, list_objects)
+
+
+def read_page(
+    query: Query, version: mv.Version, list_objects: Callable[[str], list[ObjectT]]
+) -> list[ObjectT]:
+    """Return one page of what a backend lists, sorted; none of a driver that lists nothing.
+
+    The parameters are checked before the backend is asked.
+
+    :param list_objects: asks the backend that the query names
+    :raises BadRequest: a parameter of the query is wrong
+    """
     host = requested_host(query, version >= mv.MANAGE_EXISTING_CLUSTER)
-    paging.read(query, _SORT_KEYS, "reference")
+    page = paging.read(query, _SORT_KEYS, "reference")
     check_service(host, "host" if query.get("host") else "cluster", exception.NotFound)
     try:
-        found = manager_api.list_manageable(ctx, backend_of(host))
+        found = list_objects(host).copy()
     except exception.AbilityMissing:
         return []
-    return select_page([item for item in found if _is_in_pool(item, host)], query)
-
-
-def select_page(items: list[ObjectT], query: Query) -> list[ObjectT]:
-    """Return the page of objects that a query asks for, sorted.
-
-    :raises BadRequest: a parameter of it is wrong
-    """
-    page = paging.read(query, _SORT_KEYS, "reference")
-    found = items.copy()
     for key, direction in reversed(page.sort):
         order = _order_of_reference if key == "reference" else size_gib
         found.sort(key=order, reverse=direction == "desc")

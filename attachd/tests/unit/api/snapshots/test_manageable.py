@@ -72,6 +72,17 @@ class ManageTest(api_context.ApiContextCase):
             self.manage(item("disk"))
 
 
+class ListTest(api_context.ApiContextCase):
+    def test_wrong_parameter_of_a_page_is_refused_before_the_backend_is_asked(self):
+        api_context.report_backend()
+        ctx = api_context.make_context(*api_context.ADMIN)
+        listing = self.enterContext(mock.patch.object(manageable, "manager_api"))
+        for wrong in ({"sort": "colour"}, {"limit": "-1"}):
+            with self.assertRaisesRegex(exception.BadRequest, "colour|limit"):
+                manageable.index(ctx, {"host": "here@fake", **wrong}, mv.LATEST)
+        listing.list_manageable_snapshots.assert_not_called()
+
+
 class UnmanageTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
