@@ -6,7 +6,7 @@ progress.  Everything else is done with the objects of an image (objects.py, ima
 in a process of its own (resizing.py).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import contextlib
 import struct
 from typing import Any, Final
@@ -168,14 +168,13 @@ class Images:
         :param snapshot: its name, see Views.snapshot_name()
         :param stored: of the image of the snapshot's volume
         """
-        name, copy = self._naming.image(volume.id), self.views.copy_name(volume.id)
-        with self.open_pool() as pool, self.errors(f"Volume {volume.id} could not be created"):
-            if name not in objects.list_ids(pool):
-                copies.remove(pool, copy)
-                copies.clone_view(pool, snapshot, copy, stored)
-                _complete(pool, copy, volume.size_gib)
-            objects.rename(pool, copy, name)
-            return _describe(pool, volume.id, name)
+        copy = self.views.copy_name(volume.id)
+
+        def make(pool: Any) -> None:
+            copies.remove(pool, copy)
+            copies.clone_view(pool, snapshot, copy, stored)
+
+        return self._create_as_copy(volume, copy, make)
 
     def clone_image(
         self, volume: base.VolumeRef, parents: Any, parent: tuple[str, str]
@@ -185,13 +184,28 @@ class Images:
         :param parents: the pool of the image, open
         :param parent: its name, and its snapshot
         """
-        name, clone = self._naming.image(volume.id), self.views.clone_name(volume.id)
+        clone = self.views.clone_name(volume.id)
+
+        def make(pool: Any) -> None:
+            copies.remove_foreign(pool, clone)
+            copies.clone_foreign(pool, clone, parents, parent)
+
+        return self._create_as_copy(volume, clone, make)
+
+    def _create_as_copy(
+        self, volume: base.VolumeRef, copy: str, make: Callable[[Any], None]
+    ) -> dict[str, Any]:
+        """Create a volume, unless it exists, as an image that is complete before its renaming.
+
+        :param copy: the name until then
+        :param make: makes an image of that name in the pool, instead of one that is left there
+        """
+        name = self._naming.image(volume.id)
         with self.open_pool() as pool, self.errors(f"Volume {volume.id} could not be created"):
             if name not in objects.list_ids(pool):
-                copies.remove_foreign(pool, clone)
-                copies.clone_foreign(pool, clone, parents, parent)
-                _complete(pool, clone, volume.size_gib)
-            objects.rename(pool, clone, name)
+                make(pool)
+                _complete(pool, copy, volume.size_gib)
+            objects.rename(pool, copy, name)
             return _describe(pool, volume.id, name)
 
     def extend(self, name: str, size_gib: int) -> None:
