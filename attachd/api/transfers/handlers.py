@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, cast
 
+import webob
+
 from attachd.api import microversions as mv
 from attachd.api import paging, validation
 from attachd.api.endpoint import EndpointDoc, Links, endpoint
@@ -173,31 +175,29 @@ _COLUMNS: Final = {"display_name": "name", "source_project_id": "project_id"}
 
 
 @endpoint("GET", COLLECTION, policy=policy.GET_ALL, doc=_INDEX_DOC)
-def index(ctx: RequestContext, query: Query, version: mv.Version, links: Links) -> Body:
+@endpoint("GET", FORMER_COLLECTION, policy=policy.GET_ALL, doc=_INDEX_DOC)
+def index(
+    ctx: RequestContext, query: Query, version: mv.Version, links: Links, request: webob.Request
+) -> Body:
     """List transfers without details."""
-    rows, answer = _page(ctx, query, version, links, COLLECTION)
+    rows, answer = _page(ctx, query, version, links, _path(request))
     return {"transfers": [view.summary(row, links) for row in rows], **answer}
 
 
 @endpoint("GET", f"{COLLECTION}/detail", policy=policy.GET_ALL, doc=_DETAIL_DOC)
-def detail(ctx: RequestContext, query: Query, version: mv.Version, links: Links) -> Body:
-    """List transfers in full."""
-    rows, answer = _page(ctx, query, version, links, f"{COLLECTION}/detail")
-    return {"transfers": [view.detail(row, links, version) for row in rows], **answer}
-
-
-@endpoint("GET", FORMER_COLLECTION, policy=policy.GET_ALL, doc=_INDEX_DOC)
-def former_index(ctx: RequestContext, query: Query, version: mv.Version, links: Links) -> Body:
-    """List transfers without details, in the order of creation."""
-    rows, answer = _page(ctx, query, version, links, FORMER_COLLECTION)
-    return {"transfers": [view.summary(row, links) for row in rows], **answer}
-
-
 @endpoint("GET", f"{FORMER_COLLECTION}/detail", policy=policy.GET_ALL, doc=_DETAIL_DOC)
-def former_detail(ctx: RequestContext, query: Query, version: mv.Version, links: Links) -> Body:
-    """List transfers in full, in the order of creation."""
-    rows, answer = _page(ctx, query, version, links, f"{FORMER_COLLECTION}/detail")
+def detail(
+    ctx: RequestContext, query: Query, version: mv.Version, links: Links, request: webob.Request
+) -> Body:
+    """List transfers in full."""
+    rows, answer = _page(ctx, query, version, links, _path(request))
     return {"transfers": [view.detail(row, links, version) for row in rows], **answer}
+
+
+def _path(request: webob.Request) -> str:
+    """Return the path of a list as its endpoint has it, without version and project."""
+    *_, collection, last = request.path_info.split("/")
+    return f"/{collection}/{last}" if last == "detail" else f"/{last}"
 
 
 def _page(
@@ -206,7 +206,7 @@ def _page(
     """Return the rows of a page, and what the answer has besides them."""
     page = paging.read(query, SORT_KEYS)
     if version < mv.SUPPORT_TRANSFER_PAGINATION or path.startswith(FORMER_COLLECTION):
-        # Sort keys and markers are not known there.
+        # Sort keys and markers are not known there; the order is that of creation.
         page = Page(page.limit, None, page.offset, (("created_at", "asc"),))
     matching = _filters(ctx, query, version)
     rows = [] if matching is None else transfer_store.page(matching, page)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the endpoints of transfers, below HTTP."""
 
+import webob
+
 from attachd import exception
 from attachd.api import microversions as mv
 from attachd.api.transfers import handlers
@@ -73,19 +75,23 @@ class ListTest(Case):
             self.volume = db_rows.add_volume()["id"]
             made.append(self.create()["id"])
         query = {"sort": "created_at:desc", "limit": "2"}
-        for lists, expected in (
-            ((handlers.index, handlers.detail), made[:0:-1]),
-            ((handlers.former_index, handlers.former_detail), made[:2]),
+        for path, expected in (
+            ("/volume-transfers", made[:0:-1]),
+            ("/os-volume-transfer", made[:2]),
         ):
-            for function in lists:
-                answer = function(self.ctx, query, mv.LATEST, self.links)
-                self.assertEqual(expected, [item["id"] for item in answer["transfers"]])
-                self.assertIn("transfers_links", answer)
+            for function, end in ((handlers.index, ""), (handlers.detail, "/detail")):
+                for start in ("/v3", "/v3/detail"):
+                    request = webob.Request.blank(f"{start}{path}{end}")
+                    answer = function(self.ctx, query, mv.LATEST, self.links, request)
+                    self.assertEqual(expected, [item["id"] for item in answer["transfers"]])
+                    (more,) = answer["transfers_links"]
+                    self.assertIn(f"/{api_context.PROJECT}{path}{end}?", more["href"])
 
     def test_unknown_filter_is_ignored_before_its_version(self):
         self.create()
         query = {"unknown": "x"}
-        answer = handlers.index(self.ctx, query, mv.Version(3, 30), self.links)
+        request = webob.Request.blank("/v3/volume-transfers")
+        answer = handlers.index(self.ctx, query, mv.Version(3, 30), self.links, request)
         self.assertEqual(1, len(answer["transfers"]))
         with self.assertRaisesRegex(exception.BadRequest, "unknown"):
-            handlers.index(self.ctx, query, mv.LATEST, self.links)
+            handlers.index(self.ctx, query, mv.LATEST, self.links, request)
