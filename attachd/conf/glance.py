@@ -5,6 +5,8 @@ managers.
 
 from oslo_config import cfg
 
+from attachd.conf import service_connection
+
 GROUP = "glance"
 
 OPTIONS = [
@@ -15,32 +17,12 @@ OPTIONS = [
         "role with which the Image service shows images of all projects, such as admin: managers "
         "read with it what a caller was allowed to read. None: images are not supported.",
     ),
-    cfg.StrOpt(
-        "auth_section",
-        help="The group that has auth_type and its options, for example keystone_authtoken. None: "
-        "this one.",
-    ),
+    *service_connection.options("the Image service", connect_timeout=5.0),
     cfg.URIOpt(
         "endpoint_override",
         schemes=["http", "https"],
         help="The Image API, with or without its version: http://glance.example:9292. None: that "
         "of the service catalogue.",
-    ),
-    cfg.StrOpt(
-        "region_name",
-        help="The region whose Image service is used. None: the first one of the catalogue.",
-    ),
-    cfg.StrOpt(
-        "interface",
-        default="public",
-        choices=["public", "internal", "admin"],
-        help="Which of the endpoints in the catalogue is used.",
-    ),
-    cfg.FloatOpt(
-        "connect_timeout",
-        default=5.0,
-        min=0.1,
-        help="Seconds that a connection to the Image service may take.",
     ),
     cfg.FloatOpt(
         "read_timeout",
@@ -53,25 +35,6 @@ OPTIONS = [
         default=2,
         min=0,
         help="How often a manager starts the transfer of an image again that was interrupted.",
-    ),
-    cfg.BoolOpt(
-        "insecure",
-        default=False,
-        help="Whether to believe any certificate of the Image service.",
-    ),
-    cfg.StrOpt(
-        "cafile",
-        help="The certificate authorities, in PEM, that vouch for the Image service. None: the "
-        "system's.",
-    ),
-    cfg.StrOpt(
-        "certfile",
-        help="The certificate, in PEM, that this service shows to the Image service. None: it "
-        "shows none.",
-    ),
-    cfg.StrOpt(
-        "keyfile",
-        help="The key, in PEM, of the certificate in certfile. None: it is in the same file.",
     ),
     cfg.ListOpt(
         "disk_formats",

@@ -6,6 +6,8 @@ Options that Cinder has too have the same names, so that a section can be copied
 
 from oslo_config import cfg
 
+from attachd.conf import service_connection
+
 GROUP = "nova"
 
 OPTIONS = [
@@ -30,11 +32,7 @@ OPTIONS = [
         "username, are in this group too. Nothing else uses them. None: such an audit is refused, "
         "and Compute is not notified.",
     ),
-    cfg.StrOpt(
-        "auth_section",
-        help="The group that has auth_type and its options, for example keystone_authtoken. None: "
-        "this one.",
-    ),
+    *service_connection.options("Compute", connect_timeout=3.0),
     cfg.IntOpt(
         "audit_requests",
         default=10000,
@@ -46,22 +44,6 @@ OPTIONS = [
         default=600,
         min=1,
         help="Seconds after which an audit sends no more requests to Compute.",
-    ),
-    cfg.StrOpt(
-        "region_name",
-        help="The region whose Compute is asked. None: the first one of the catalogue.",
-    ),
-    cfg.StrOpt(
-        "interface",
-        default="public",
-        choices=["public", "internal", "admin"],
-        help="Which of the endpoints in the catalogue is used.",
-    ),
-    cfg.FloatOpt(
-        "connect_timeout",
-        default=3.0,
-        min=0.1,
-        help="Seconds that a connection to Compute may take.",
     ),
     cfg.FloatOpt(
         "read_timeout",
@@ -90,22 +72,5 @@ OPTIONS = [
         ],
         help="Who may delete an attachment of a server of which Compute says that it does not "
         "have the volume.",
-    ),
-    cfg.BoolOpt(
-        "insecure",
-        default=False,
-        help="Whether to believe any certificate of Compute.",
-    ),
-    cfg.StrOpt(
-        "cafile",
-        help="The certificate authorities, in PEM, that vouch for Compute. None: the system's.",
-    ),
-    cfg.StrOpt(
-        "certfile",
-        help="The certificate, in PEM, that this service shows to Compute. None: it shows none.",
-    ),
-    cfg.StrOpt(
-        "keyfile",
-        help="The key, in PEM, of the certificate in certfile. None: it is in the same file.",
     ),
 ]
