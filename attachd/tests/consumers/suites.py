@@ -40,7 +40,7 @@ SUITES = (
     Suite(
         "sdk",
         ("openstack.tests.functional.block_storage.v3", "openstack.tests.functional.cloud"),
-        r"block_storage|cloud\.test_volume|cloud\.test_quotas",
+        r"\.block_storage\.|\.cloud\.test_block_storage\.",
     ),
     Suite("openstackclient", ("openstackclient.tests.functional.volume.v3",)),
     Suite("cinderclient", ("cinderclient.tests.functional",)),
