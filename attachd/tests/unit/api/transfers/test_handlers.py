@@ -85,7 +85,7 @@ class ListTest(Case):
                     answer = function(self.ctx, query, mv.LATEST, self.links, request)
                     self.assertEqual(expected, [item["id"] for item in answer["transfers"]])
                     (more,) = answer["transfers_links"]
-                    self.assertIn(f"/{api_context.PROJECT}{path}{end}?", more["href"])
+                    self.assertIn(f"/{db_rows.PROJECT}{path}{end}?", more["href"])
 
     def test_unknown_filter_is_ignored_before_its_version(self):
         self.create()
