@@ -148,6 +148,16 @@ class ManageSnapshots(Snapshots):
         """
 
     @abc.abstractmethod
+    def get_manageable_snapshot(
+        self, volume: base.VolumeRef, reference: Mapping[str, str]
+    ) -> ManageableSnapshot:
+        """Return one of them, before it becomes a snapshot of a volume.
+
+        :param reference: as a user wrote it
+        :raises InvalidInput: of the field "ref": as ``ManageExisting.get_manageable``
+        """
+
+    @abc.abstractmethod
     def manage_snapshot(self, snapshot: base.SnapshotRef, reference: Mapping[str, str]) -> Answer:
         """Make a snapshot of an object, with its data and without a copy, usually by renaming it.
 

@@ -150,6 +150,17 @@ class _Snapshots(abilities.ManageSnapshots):
             for name, volume in list(self.existing_snapshots.items())
         ]
 
+    def get_manageable_snapshot(
+        self,
+        volume: base.VolumeRef,  # noqa: ARG002  the names are those of the backend
+        reference: Mapping[str, str],
+    ) -> abilities.ManageableSnapshot:
+        """Return one of them, by its name."""
+        for found in self.list_manageable_snapshots():
+            if found.reference == reference:
+                return found
+        raise existing.invalid(reference, "There is no object of this source-name.")
+
     def _size(self, volume_id: str) -> int:
         return self._sizes.get(volume_id, 1) * 2**30
 

@@ -86,12 +86,15 @@ class FileSnapshots(abilities.ManageSnapshots):
 
     def list_manageable_snapshots(self) -> Iterable[abilities.ManageableSnapshot]:
         """List the files; of which volume they are is not known here."""
-        return [
-            abilities.ManageableSnapshot(
-                item.reference, item.size_bytes, item.refusal, snapshot_id=item.volume_id
-            )
-            for item in self.existing_snapshots.list()
-        ]
+        return [as_snapshot(item) for item in self.existing_snapshots.list()]
+
+    def get_manageable_snapshot(
+        self,
+        volume: base.VolumeRef,  # noqa: ARG002  the directory is that of all volumes
+        reference: Mapping[str, str],
+    ) -> abilities.ManageableSnapshot:
+        """Return one of them, by the name of its file."""
+        return as_snapshot(self.existing_snapshots.get(reference))
 
     def manage_snapshot(
         self, snapshot: base.SnapshotRef, reference: Mapping[str, str]
@@ -103,6 +106,13 @@ class FileSnapshots(abilities.ManageSnapshots):
     def unmanage_snapshot(self, snapshot: base.SnapshotRef) -> None:
         """Rename a snapshot to a file."""
         self.existing_snapshots.unmanage(_as_volume(snapshot))
+
+
+def as_snapshot(item: abilities.ManageableObject) -> abilities.ManageableSnapshot:
+    """Return a file that may become a snapshot, described as if it could become a volume."""
+    return abilities.ManageableSnapshot(
+        item.reference, item.size_bytes, item.refusal, snapshot_id=item.volume_id
+    )
 
 
 def _as_volume(snapshot: base.SnapshotRef) -> base.VolumeRef:

@@ -111,6 +111,13 @@ class _VolumeMethods:
         """See manager_api.get_manageable()."""
         return volumes.get_manageable(self._backend, reference)
 
+    @expected_errors
+    def get_manageable_snapshot(
+        self, _context: RequestContext, volume_id: str, reference: dict[str, str]
+    ) -> dict[str, Any]:
+        """See manager_api.get_manageable_snapshot()."""
+        return snapshots.get_manageable(self._backend, volume_id, reference)
+
 
 class Endpoint(_VolumeMethods):
     """The calls and casts for one backend; AttachdErrors are answers to calls."""

@@ -6,6 +6,8 @@ or late message finds the row in another state and does nothing.  The lock is th
 its volume is attached and detached meanwhile.
 """
 
+from collections.abc import Iterator, Mapping
+import contextlib
 import dataclasses
 import functools
 from typing import Any, Final
@@ -98,12 +100,32 @@ def list_manageable(backend: Backend) -> list[dict[str, Any]]:
 
     See manager_api.list_manageable_snapshots().
     """
+    with _driver_to_manage(backend) as driver:
+        return [dataclasses.asdict(item) for item in driver.list_manageable_snapshots()]
+
+
+def get_manageable(
+    backend: Backend, volume_id: str, reference: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return one of them, as of manager_api.get_manageable_snapshot()."""
+    with _driver_to_manage(backend) as driver:
+        volume = backends.volume_ref(volume_store.get_for_driver(volume_id))
+        return dataclasses.asdict(driver.get_manageable_snapshot(volume, reference))
+
+
+@contextlib.contextmanager
+def _driver_to_manage(backend: Backend) -> Iterator[ManageSnapshots]:
+    """Yield the driver.
+
+    :raises AbilityMissing: it cannot manage snapshots
+    :raises Unavailable: the backend does not answer, also in the block
+    """
     driver = backend.driver
     if not isinstance(driver, ManageSnapshots):
         raise exception.AbilityMissing(backend=backend.name, ability="manage_snapshots")
     backend.check_ready()
     try:
-        return [dataclasses.asdict(item) for item in driver.list_manageable_snapshots()]
+        yield driver
     except exception.BackendError as error:
         raise exception.Unavailable(reason=f"Backend {backend.name}: {error}") from error
 

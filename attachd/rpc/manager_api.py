@@ -8,7 +8,7 @@ Version history of the contract:
   compare_volume, get_persistent_reservation, create_volume, delete_volume, extend_volume,
   reimage_volume, upload_volume, manage_volume, unmanage_volume, revert_volume,
   create_snapshot, delete_snapshot, list_manageable, list_manageable_snapshots,
-  get_manageable, set_log_levels, get_log_levels
+  get_manageable, get_manageable_snapshot, set_log_levels, get_log_levels
 
 A manager of an older release is called in its own version (versions.py).  An argument that
 it does not have is left out if it is empty; otherwise the request is refused until the manager is
@@ -485,6 +485,21 @@ def get_manageable(context: RequestContext, host: str, reference: dict[str, str]
     """
     with _turn(context, host, None, "its objects") as manager:
         found: Manageable = manager.call(context, "get_manageable", reference=reference)
+    return found
+
+
+def get_manageable_snapshot(
+    context: RequestContext, host: str, volume_id: str, reference: dict[str, str]
+) -> ManageableSnapshot:
+    """Return one object of ``host@backend`` of which a snapshot of a volume is to be made.
+
+    :raises InvalidInput: of the field "ref": there is no such object
+    :raises: as :func:`list_manageable`
+    """
+    with _turn(context, host, None, "its snapshots") as manager:
+        found: ManageableSnapshot = manager.call(
+            context, "get_manageable_snapshot", volume_id=volume_id, reference=reference
+        )
     return found
 
 

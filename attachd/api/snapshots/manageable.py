@@ -165,12 +165,7 @@ def _object_values(
             reason="It must be a name, or an object with names.",
         )
     backend_calls.check_can_manage(volume)
-    objects = manager_api.list_manageable_snapshots(ctx, volume.backend)
-    found = next((item for item in objects if item["reference"] == reference), None)
-    if found is None:
-        raise exception.InvalidInput(
-            field="snapshot.ref", value=reference, reason="The backend has no such object."
-        )
+    found = manager_api.get_manageable_snapshot(ctx, volume.backend, volume.id, reference)
     size = manageable.size_gib(found)
     refusal = found["refusal"]
     if not refusal and found["volume_id"] not in {"", volume.id}:

