@@ -84,6 +84,7 @@ class Image:
     :ivar snapshot_id: of a volume: Compute has made an image without data of its server
     :ivar metadata: what a volume keeps of it: texts, by names
     :ivar locations: URLs of where its data is, if the service shows them
+    :ivar updated_at: when it was changed, as the service writes it; None: not known
     """
 
     id: str
@@ -100,6 +101,7 @@ class Image:
     snapshot_id: str | None
     metadata: Mapping[str, str]
     locations: Sequence[str] = ()
+    updated_at: str | None = None
 
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> Self:
@@ -122,6 +124,7 @@ class Image:
             snapshot_id=_find_snapshot(body),
             metadata=_metadata(body),
             locations=_find_locations(body),
+            updated_at=body.get("updated_at"),
         )
 
 

@@ -441,25 +441,7 @@ def create(
     :raises InvalidVolume: its source cannot be cloned
     :raises SnapshotNotFound, InvalidSnapshot: no volume can be made of ``snapshot_id`` now
     """
-    own = {key: value for key, value in values.items() if key in _VOLUMES.c}
-    state = VolumeState(own.get("state", VolumeState.CREATING))
-    new: Any = {column.name: None for column in _VOLUMES.c} | {
-        "multiattach": False,
-        "shared_targets": True,  # unless its backend reports otherwise
-        "bootable": False,
-        "pending_detaches": 0,
-        "lease_generation": 0,
-        "provider": {},
-        "admin_metadata": {},
-        "id": models.new_id(),
-        "created_at": models.now(),
-        **own,
-        "state": state.value,
-        **states.derive(state, ())._asdict(),
-    }
-    row: VolumeRow = new
-    row["backend_host"] = models.backend_of(row["host"])
-    row["owner"] = row["backend_host"] if state in IN_PROGRESS else None
+    row = new_row(values)
     with session.writer() as connection:
         if first is not None:
             first(connection)
@@ -482,6 +464,33 @@ def create(
         "metadata": dict(metadata),
         "volume_type_name": values.get("volume_type_name"),
     }
+
+
+def new_row(values: Mapping[str, Any]) -> VolumeRow:
+    """Return the row of a volume that its backend, ``values["host"]``, is still to create.
+
+    :param values: as of :func:`create`
+    """
+    own = {key: value for key, value in values.items() if key in _VOLUMES.c}
+    state = VolumeState(own.get("state", VolumeState.CREATING))
+    new: Any = {column.name: None for column in _VOLUMES.c} | {
+        "multiattach": False,
+        "shared_targets": True,  # unless its backend reports otherwise
+        "bootable": False,
+        "pending_detaches": 0,
+        "lease_generation": 0,
+        "provider": {},
+        "admin_metadata": {},
+        "id": models.new_id(),
+        "created_at": models.now(),
+        **own,
+        "state": state.value,
+        **states.derive(state, ())._asdict(),
+    }
+    row: VolumeRow = new
+    row["backend_host"] = models.backend_of(row["host"])
+    row["owner"] = row["backend_host"] if state in IN_PROGRESS else None
+    return row
 
 
 def _lock_source(connection: sa.Connection, row: VolumeRow) -> str | None:
