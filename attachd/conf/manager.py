@@ -51,6 +51,33 @@ BACKEND_OPTIONS = [
         help="How many letters and digits the CHAP secrets of new iSCSI connections have. "
         "Initiators of Windows and of some adapters accept 12 to 16.",
     ),
+    cfg.BoolOpt(
+        "image_cache_enabled",
+        default=False,
+        help="Whether the backend keeps the images of which volumes are made as volumes of the "
+        "project attachd-internal. Later volumes of such an image are clones. The driver needs "
+        "the capability clone.",
+    ),
+    cfg.IntOpt(
+        "image_cache_max_entries",
+        default=0,
+        min=0,
+        help="How many images the cache of the backend has; the image that was used least "
+        "recently is removed for another one. 0: unlimited.",
+    ),
+    cfg.IntOpt(
+        "image_cache_max_gib",
+        default=0,
+        min=0,
+        help="How many GiB all volumes of the image cache together may have. 0: unlimited.",
+    ),
+    cfg.IntOpt(
+        "image_cache_timeout",
+        default=1800,
+        min=1,
+        help="Seconds for which a new volume waits until another one has put their image into "
+        "the cache. After that it gets the image without the cache.",
+    ),
 ]
 """The options that every backend's own group has; the driver brings the others."""
 

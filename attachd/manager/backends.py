@@ -12,7 +12,7 @@ import functools
 import hashlib
 import itertools
 import pathlib
-from typing import Any, Final, TypedDict
+from typing import Any, Final, NamedTuple, TypedDict
 
 from oslo_log import log
 from stevedore import driver as entry_point
@@ -45,6 +45,17 @@ from attachd.states import AttachmentState
 LOG = log.getLogger(__name__)
 
 
+class ImageCacheLimits(NamedTuple):
+    """The limits of the image cache of a backend; 0: unlimited.
+
+    :ivar timeout: in seconds, of the wait for an image that another volume imports
+    """
+
+    entries: int
+    gib: int
+    timeout: int
+
+
 class Backend:
     """One configured backend: its driver, whether it is ready, and its locks.
 
@@ -56,6 +67,7 @@ class Backend:
     :ivar background_tasks: its long operations in this process
     :ivar lost_agent_rule: what is done about a host with one of its volumes
     :ivar secret_length: in characters, of the secret of a new connection
+    :ivar image_cache: the limits of its image cache; None: it has none
     """
 
     def __init__(
@@ -65,9 +77,11 @@ class Backend:
         membership: Membership | None = None,
         lost_agent_rule: Rule = NO_RULE,
         secret_length: int = conf.manager.MAX_CHAP_SECRET,
+        image_cache: ImageCacheLimits | None = None,
     ) -> None:
         self.name = name
         self.secret_length = secret_length
+        self.image_cache = image_cache
         self.lost_agent_rule = lost_agent_rule
         self.membership = membership or Membership()
         self.host = f"{CONF.host}@{name}"
@@ -210,6 +224,7 @@ def load(membership: Membership | None = None) -> list[Backend]:
             membership,
             _lost_agent_rule(name),
             CONF[name].chap_secret_length,
+            _image_cache_limits(name),
         )
         for name in CONF.enabled_backends
     ]
@@ -218,6 +233,15 @@ def load(membership: Membership | None = None) -> list[Backend]:
 def _lost_agent_rule(name: str) -> Rule:
     options = CONF[name]
     return Rule(Action(options.on_lost_agent), options.lost_agent_timeout)
+
+
+def _image_cache_limits(name: str) -> ImageCacheLimits | None:
+    options = CONF[name]
+    if not options.image_cache_enabled:
+        return None
+    return ImageCacheLimits(
+        options.image_cache_max_entries, options.image_cache_max_gib, options.image_cache_timeout
+    )
 
 
 def _driver(name: str) -> base.Driver:

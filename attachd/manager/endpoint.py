@@ -14,6 +14,7 @@ from attachd.db.secrets.encryption import Encrypted
 from attachd.manager import (
     attach,
     detach,
+    image_cache,
     image_transfers,
     legacy_connections,
     snapshots,
@@ -55,8 +56,11 @@ class _VolumeMethods:
 
     def create_volume(self, _context: RequestContext, volume: Volume) -> None:
         """See manager_api.create_volume()."""
-        create = volumes.copy if volume.is_copy else volumes.create
-        create(self._backend, volume.id)
+        if volume.image_id:
+            image_cache.copy(self._backend, volume.id)
+        else:
+            create = volumes.copy if volume.is_copy else volumes.create
+            create(self._backend, volume.id)
 
     def delete_volume(self, _context: RequestContext, volume: Volume) -> None:
         """See manager_api.delete_volume()."""

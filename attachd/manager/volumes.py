@@ -54,8 +54,14 @@ def copy(backend: Backend, volume_id: str) -> None:
     backend.background_tasks.submit(volume_id, lambda: create(backend, volume_id))
 
 
-def create(backend: Backend, volume_id: str) -> None:
-    """Create the volume; its row becomes ``ready``, or ``error`` with the reason."""
+FlowBuilder = Callable[[Backend, DriverVolumeRow], Flow]
+
+
+def create(backend: Backend, volume_id: str, build: FlowBuilder | None = None) -> None:
+    """Create the volume; its row becomes ``ready``, or ``error`` with the reason.
+
+    :param build: returns the flow; None: the one for the source or the image in the row
+    """
     with ignore_missing(volume_id), backend.lock(volume_id) as volume_lease:
         row = get_in_state(volume_id, VolumeState.CREATING)
         if row is None:
@@ -64,20 +70,26 @@ def create(backend: Backend, volume_id: str) -> None:
         try:
             backend.check_ready()
             with progress_scope(row):
-                provided = flow_runner.run(_create_flow(backend, row), {})
+                provided = flow_runner.run((build or _create_flow)(backend, row), {})
         except FAILURES as failure:
-            record_failure(volume_lease, Event.CREATE_FAILED, failure)
+            record_failure(volume_lease, Event.CREATE_FAILED, failure, **_without_entry(row))
             return
         provider, secrets = backends.split_secrets(provided["answer"])
         values = {
             "provider": provider,
             **secrets,
             **without_progress(row),
+            **_without_entry(row),
             "launched_at": models.now(),
             "shared_targets": backend.driver.SHARED_TARGETS,
         }
         if after := record_result(volume_lease, Event.CREATED, {**values, **NO_ERROR}):
             notify.volume_event(backend, "create.end", row, **after)
+
+
+def _without_entry(row: DriverVolumeRow) -> dict[str, Any]:
+    """Return the column that keeps an entry of the image cache while it is cloned, without it."""
+    return {"source_volid": None} if row["image_id"] else {}
 
 
 @contextlib.contextmanager

@@ -243,7 +243,7 @@ def updated(
         "description": volume.description,
         "volume_type": volume.volume_type_name,
         "snapshot_id": volume.snapshot_id,
-        "source_volid": volume.source_volid,
+        "source_volid": _find_source(volume),
         "metadata": volume.metadata | _visible_admin_metadata(volume),
         "links": viewer.links.build("volumes", volume.id),
         "user_id": volume.user_id,
@@ -260,6 +260,13 @@ def updated(
     if viewer.is_admin:
         shown["migration_status"] = None
     return shown | _versioned_fields(volume, viewer)
+
+
+def _find_source(volume: Volume) -> str | None:
+    """Return the source of a clone; while a volume of an image is created, that is the cache."""
+    if volume.image_id and volume.state == VolumeState.CREATING:
+        return None
+    return volume.source_volid
 
 
 def _versioned_fields(volume: Volume, viewer: Viewer) -> dict[str, Any]:

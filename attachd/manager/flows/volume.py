@@ -48,6 +48,16 @@ def build_import(driver: Driver, volume: VolumeRef, image_id: str) -> linear_flo
     return linear_flow.Flow("import").add(Import(driver, volume, image_id))
 
 
+def build_clone_of_image(
+    driver: Driver, volume: VolumeRef, image_id: str, entry: VolumeRef
+) -> linear_flow.Flow:
+    """Return the flow for a volume that is a clone of an entry of the image cache.
+
+    It provides the same as :func:`build_import`, which it does if the entry cannot be cloned.
+    """
+    return linear_flow.Flow("clone image").add(CloneOfImage(driver, volume, image_id, entry))
+
+
 def build_export(driver: Driver, volume: VolumeRef, image_id: str) -> linear_flow.Flow:
     """Return the flow that sends a volume to an image; it provides nothing."""
     return linear_flow.Flow("export").add(Upload(driver, volume, image_id))
@@ -171,6 +181,25 @@ class Import(Create):
             with driver.open_data(_with_answer(self._volume, answer), "ro") as data:
                 checks.check_beginning(image, data.read(0, min(CHUNK, image.size)))
         return answer
+
+
+class CloneOfImage(Import):
+    """The backend clones the image in its cache; or the volume is made as without the cache."""
+
+    def __init__(self, driver: Driver, volume: VolumeRef, image_id: str, entry: VolumeRef) -> None:
+        super().__init__(driver, volume, image_id)
+        self._entry = entry
+
+    def execute(self) -> CreateAnswer:
+        """Clone; what an interrupted import has written is deleted before."""
+        driver = self._driver
+        if isinstance(driver, Clone):
+            try:
+                driver.delete(self._volume)
+                return driver.clone(_without_answer(self._volume), self._entry)
+            except exception.BackendError as error:
+                LOG.warning("Volume %s: not cloned of the cache: %s", self._volume.id, error)
+        return super().execute()
 
 
 def _with_answer(volume: VolumeRef, answer: CreateAnswer) -> VolumeRef:

@@ -29,6 +29,7 @@ from attachd.db.volumes import snapshot_store, volume_store
 from attachd.manager import (
     attach,
     detach,
+    image_cache,
     image_transfers,
     moves,
     notify,
@@ -205,8 +206,10 @@ def _pending(backend: Backend, backoff: Backoff) -> list[PendingWork]:
 
 
 def _volume_work(backend: Backend, row: VolumeRow) -> Callable[[], object]:
-    is_copy = row["source_volid"] or row["image_id"] or row["snapshot_id"]
+    is_copy = row["source_volid"] or row["snapshot_id"]
     create = volumes.copy if is_copy else volumes.create
+    if row["image_id"]:
+        create = image_cache.copy
     work: dict[str, Callable[[], object]] = {
         VolumeState.CREATING: lambda: create(backend, row["id"]),
         VolumeState.DELETING: lambda: volumes.delete(backend, row["id"]),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 import unittest
 
+from attachd.states import VolumeState
 from attachd.tests.crash import volume_calls
 from attachd.tests.crash.calls import Call
 from attachd.tests.crash.deployment import CrashDeployment
@@ -62,6 +63,13 @@ class ImageDeployment(CrashDeployment):
         return [*super().differences(), *(f"a file of a conversion: {name}" for name in left)]
 
 
+class CachingDeployment(ImageDeployment):
+    """The same with an image cache."""
+
+    def _start_storage(self, test: unittest.TestCase) -> str:
+        return f"{super()._start_storage(test)}\n[{self.BACKEND}]\nimage_cache_enabled = true\n"
+
+
 class _OfImage(Call):
     """A call after which a volume has the data of an image."""
 
@@ -98,6 +106,37 @@ class CreateConverted(CreateRaw):
 
     def _image(self) -> str:
         return self.deployment.converted
+
+
+class CreateCached(CreateRaw):
+    """The same with an image that is in no cache yet."""
+
+    def prepare(self) -> None:
+        """Have an image of its own, so that the call fills the cache."""
+        super().prepare()
+        self.image = self.deployment.glance.add(_DATA)
+
+    def _image(self) -> str:
+        return self.image
+
+    def wrong(self) -> Iterable[str]:
+        """There is no more than one entry, it is whole, and no volume keeps it."""
+        yield from super().wrong()
+        for row in self._entries():
+            yield from self._differs("entry", VolumeState.READY, row["state"])
+            yield from self._data_differs(row["id"])
+        sources = [row["source_volid"] for row in self.deployment.volumes_named(self.name)]
+        yield from self._differs("sources", [None], sources)
+
+    def clean(self) -> None:
+        """Remove the entry, too."""
+        super().clean()
+        for row in self._entries():
+            self.volume = row["id"]
+            Call.clean(self)
+
+    def _entries(self) -> list[dict[str, Any]]:
+        return self.deployment.volumes_named(f"image-{self.image}")
 
 
 class Reimage(_OfImage):
@@ -165,3 +204,4 @@ class Upload(Call):
 
 
 CALLS = (CreateRaw, CreateConverted, Reimage, Upload)
+CACHED_CALLS = (CreateCached,)

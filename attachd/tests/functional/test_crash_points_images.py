@@ -41,3 +41,20 @@ class EachStepTest(CrashCase, unittest.TestCase):
 
     def test_upload_killed_at_each_step_is_recovered(self):
         self.check(image_calls.Upload)
+
+
+@full_only("crash")
+class EachCacheStepTest(CrashCase, unittest.TestCase):
+    """Each step of a volume that puts its image into the cache, and is made of it.
+
+    The next manager leaves no entry without the whole image, and no volume that keeps an entry.
+    """
+
+    calls = image_calls.CACHED_CALLS
+
+    @classmethod
+    def new_site(cls):
+        return image_calls.CachingDeployment(cls.owner, cls.database)
+
+    def test_volumes_of_cache_killed_at_each_step_are_recovered(self):
+        self.check(image_calls.CreateCached)
