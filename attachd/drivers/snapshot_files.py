@@ -6,7 +6,8 @@ blocks of its volume where the file system can, and a copy elsewhere.  ``snapsho
 files that can become snapshots, and those that were some.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from attachd.drivers import abilities, base, existing_files, sparse
@@ -41,12 +42,18 @@ class SnapshotFiles(sparse.SparseFiles):
         self._volumes.replace_from(source, volume_id, size_gib * sparse.GIB)
 
 
-def existing_snapshots(snapshots: SnapshotFiles) -> existing_files.ExistingFiles:
+def existing_snapshots(
+    snapshots: SnapshotFiles, describe_use: Callable[[Path, int], str] | None = None
+) -> existing_files.ExistingFiles:
     """Return the files that can become snapshots of one backend.
 
-    No host reaches a snapshot, so none is in use by an export.
+    No snapshot is exported.
+
+    :param describe_use: as of ExistingFiles
     """
-    return existing_files.ExistingFiles(snapshots, lambda _snapshot: None, prefix="snapshot-")
+    return existing_files.ExistingFiles(
+        snapshots, lambda _snapshot: None, describe_use, "snapshot-"
+    )
 
 
 class FileSnapshots(abilities.ManageSnapshots):

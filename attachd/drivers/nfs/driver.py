@@ -101,6 +101,7 @@ class NfsDriver(
         super().__init__(name, conf)
         self.pools = Pools(name, self.options)
         self.existing = ExistingFiles(self.pools)
+        self.existing_snapshots = ExistingFiles(self.pools, "snapshot")
         self._discards: dict[str, bool] = {}
 
     def setup(self) -> None:

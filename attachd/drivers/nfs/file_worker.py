@@ -25,10 +25,13 @@ import socket
 import stat
 import struct
 import sys
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, Literal
 
 from attachd import exception
 from attachd.drivers import base, existing_files, linked_files, snapshot_files, sparse
+
+Kind = Literal["volume", "snapshot"]
+"""What files can become."""
 
 MAX_DESCRIPTORS: Final = 8
 """The largest number of descriptors with a request."""
@@ -52,6 +55,12 @@ class _Snapshots:
     def __init__(self) -> None:
         self._files = linked_files.LinkedFiles(Path())
         self._snapshots = snapshot_files.SnapshotFiles(self._files)
+        self._existing: dict[Kind, existing_files.ExistingFiles] = {
+            "volume": existing_files.ExistingFiles(
+                self._files, lambda volume: self._files.remove_links(volume.id), _describe_use
+            ),
+            "snapshot": snapshot_files.existing_snapshots(self._snapshots, _describe_use),
+        }
 
     def _check_detached(self, source_id: str, copy: Path) -> None:
         """Refuse a source with links, unless its copy is there."""
@@ -108,17 +117,12 @@ class _Data(_Snapshots):
 class ShareFiles(_Data):
     """The volumes, snapshots and links of a share; arguments and results are JSON."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._existing_files = existing_files.ExistingFiles(
-            self._files, lambda volume: self._files.remove_links(volume.id), _describe_use
-        )
-
     def prepare(self) -> None:
         """Create the directories, or check that they can be used."""
         self._files.prepare()
-        self._existing_files.prepare()
         self._snapshots.prepare()
+        for found in self._existing.values():
+            found.prepare()
 
     def can_discard(self) -> bool:
         """Return whether the server frees blocks of a file that are discarded."""
@@ -187,21 +191,24 @@ class ShareFiles(_Data):
         with sparse.map_os_errors("The attachments could not be listed"):
             return sorted((path.parent.name, path.name) for path in self._files.links(folder))
 
-    def list_manageable(self) -> list[dict[str, Any]]:
-        """List volumes and other files, as fields of :class:`abilities.ManageableObject`."""
-        return [dataclasses.asdict(found) for found in self._existing_files.list()]
+    def list_manageable(self, kind: Kind) -> list[dict[str, Any]]:
+        """List volumes or snapshots, and the files that can become some.
 
-    def get_manageable(self, reference: Mapping[str, str]) -> dict[str, Any]:
+        :returns: fields of :class:`abilities.ManageableObject`
+        """
+        return [dataclasses.asdict(found) for found in self._existing[kind].list()]
+
+    def get_manageable(self, kind: Kind, reference: Mapping[str, str]) -> dict[str, Any]:
         """Return one of them; raises InvalidInput if there is none."""
-        return dataclasses.asdict(self._existing_files.get(reference))
+        return dataclasses.asdict(self._existing[kind].get(reference))
 
-    def manage(self, volume_id: str, size_gib: int, reference: Mapping[str, str]) -> None:
-        """Rename a file to a volume."""
-        self._existing_files.manage(base.VolumeRef(volume_id, size_gib), reference)
+    def manage(self, kind: Kind, new_id: str, size_gib: int, reference: Mapping[str, str]) -> None:
+        """Rename a file to a volume or a snapshot."""
+        self._existing[kind].manage(base.VolumeRef(new_id, size_gib), reference)
 
-    def unmanage(self, volume_id: str) -> None:
-        """Make a file of a volume; refused while it has links."""
-        self._existing_files.unmanage(base.VolumeRef(volume_id, 0))
+    def unmanage(self, kind: Kind, former_id: str) -> None:
+        """Make a file of a volume or a snapshot; refused while a volume has links."""
+        self._existing[kind].unmanage(base.VolumeRef(former_id, 0))
 
     def _is_locked(self, path: Path) -> bool:
         status = self._files.tree.stat(path)

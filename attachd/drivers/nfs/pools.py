@@ -12,6 +12,7 @@ from oslo_config import cfg
 from attachd import exception
 from attachd.drivers import base, existing
 from attachd.drivers.abilities import ManageableObject
+from attachd.drivers.nfs.file_worker import Kind
 from attachd.drivers.nfs.share import Share
 
 _SHARE: Final = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[\w.-]+):/\S*")
@@ -106,18 +107,21 @@ class Pools:
 
 
 class ExistingFiles(existing.ExistingObjects):
-    """The files of all shares that can become volumes.
+    """The files of all shares that can become volumes, or snapshots.
 
     Names of files in further pools begin with the pool: "POOL/FILE".
+
+    :param kind: what they can become
     """
 
-    def __init__(self, pools: Pools) -> None:
+    def __init__(self, pools: Pools, kind: Kind = "volume") -> None:
         self._pools = pools
+        self._kind = kind
 
     def list(self) -> Iterable[ManageableObject]:
-        """List the volumes, and the files in the directories ``volumes/manageable``."""
+        """List the volumes, and the files in the directories ``manageable``."""
         for pool, share in self._pools.shares.items():
-            for found in share.call("list_manageable"):
+            for found in share.call("list_manageable", self._kind):
                 yield self._describe(pool, found)
 
     def get(self, reference: Mapping[str, str]) -> ManageableObject:
@@ -126,7 +130,7 @@ class ExistingFiles(existing.ExistingObjects):
         share = self._pools.shares.get(pool)
         if share is None:
             raise existing.invalid(reference, f"The backend has no pool {pool!r}.")
-        return self._describe(pool, share.call("get_manageable", plain))
+        return self._describe(pool, share.call("get_manageable", self._kind, plain))
 
     def manage(self, volume: base.VolumeRef, reference: Mapping[str, str]) -> None:
         """Rename a file to a volume of its pool.
@@ -137,13 +141,14 @@ class ExistingFiles(existing.ExistingObjects):
         share = self._pools.share_of(volume)
         if share is not self._pools.shares.get(pool):
             raise exception.BackendError(
-                f"Volume {volume.id} is in another pool than its file, {pool}.", final=True
+                f"The {self._kind} {volume.id} is in another pool than its file, {pool}.",
+                final=True,
             )
-        share.call("manage", volume.id, volume.size_gib, plain)
+        share.call("manage", self._kind, volume.id, volume.size_gib, plain)
 
     def unmanage(self, volume: base.VolumeRef) -> None:
         """Move a volume's file to the directory ``manageable``; refused while exported."""
-        self._pools.share_of(volume).call("unmanage", volume.id)
+        self._pools.share_of(volume).call("unmanage", self._kind, volume.id)
 
     def _split(self, reference: Mapping[str, str]) -> tuple[str, dict[str, str]]:
         """Return the pool of a reference, and the reference in that pool."""

@@ -22,6 +22,7 @@ from attachd.tests.fixtures.user_space_devices import UserSpaceDeviceCase
 from attachd.tests.selection import full_only
 
 DISK = {"source-name": "disk.raw"}
+FORMER = {"source-name": "then.raw"}
 CALLS = 20
 """How many calls are made for each name that is swapped meanwhile."""
 
@@ -52,12 +53,16 @@ class HostileShareCase(testtools.TestCase):
         self.driver.grant(self.volume, self.export)
         disk = self.folder / "volumes" / "manageable" / "disk.raw"
         disk.write_bytes(b"data")
+        former = self.folder / "volumes" / "snapshots" / "manageable" / "then.raw"
+        former.write_bytes(b"data")
 
     def names(self):
         """Return the names on the share, from the root on."""
         exports = self.folder / "exports" / self.volume.id
         volumes = self.folder / "volumes"
+        snapshots = volumes / "snapshots"
         return [
+            *(snapshots, snapshots / "manageable", snapshots / "manageable" / "then.raw"),
             *(volumes, volumes / self.volume.id, volumes / "manageable"),
             *(volumes / "manageable" / "disk.raw", exports.parent, exports),
             exports / self.export.attachment_id,
@@ -86,8 +91,21 @@ class HostileShareCase(testtools.TestCase):
             "revoke_new": lambda: driver.revoke(volume, new, []),
             "revoke_all_except": lambda: driver.revoke_all_except(volume, []),
             "unmanage": lambda: driver.existing.unmanage(volume),
+            **self.calls_for_snapshots(),
             "delete": lambda: driver.delete(volume),
             "delete_other": lambda: driver.delete(other),
+        }
+
+    def calls_for_snapshots(self):
+        driver, volume = self.driver, self.volume
+        snapshot = base.SnapshotRef(f"{uuid.uuid4()}", volume, 1)
+        return {
+            "list_snapshot_files": lambda: list(driver.list_manageable_snapshots()),
+            "get_snapshot_file": lambda: driver.get_manageable_snapshot(volume, FORMER),
+            "manage_snapshot": lambda: driver.manage_snapshot(snapshot, FORMER),
+            "unmanage_snapshot": lambda: driver.unmanage_snapshot(snapshot),
+            "create_snapshot": lambda: driver.create_snapshot(snapshot),
+            "delete_snapshot": lambda: driver.delete_snapshot(snapshot),
         }
 
     def call(self, function):

@@ -45,7 +45,7 @@ class FileProcessTest(unittest.TestCase):
 
     def test_invalid_reference_is_raised_and_process_goes_on(self):
         with self.assertRaisesRegex(exception.InvalidInput, "no such file") as raised:
-            self.call("get_manageable", {"source-name": "disk"})
+            self.call("get_manageable", "volume", {"source-name": "disk"})
         self.assertEqual("ref", raised.exception.details["field"])
         self.assertEqual({}, self.call("sizes"))
 

@@ -95,14 +95,14 @@ class OperationsTest(Case):
     def test_file_becomes_volume_with_its_data_and_file_again(self):
         disk = self.folder / "volumes" / "manageable" / "disk.raw"
         disk.write_bytes(b"data")
-        found = self.files.get_manageable(DISK)
+        found = self.files.get_manageable("volume", DISK)
         self.assertEqual(
             (DISK, 4, ""), (found["reference"], found["size_bytes"], found["refusal"])
         )
-        self.files.manage(COPY_ID, 1, DISK)
+        self.files.manage("volume", COPY_ID, 1, DISK)
         self.assertEqual(2**30, self.files.sizes()[COPY_ID])
-        self.files.unmanage(COPY_ID)
-        names = {item["reference"]["source-name"] for item in self.files.list_manageable()}
+        self.files.unmanage("volume", COPY_ID)
+        names = {item["reference"]["source-name"] for item in self.files.list_manageable("volume")}
         self.assertEqual({f"volume-{VOLUME_ID}", f"volume-{COPY_ID}"}, names)
         self.assertEqual(b"data", disk.with_name(f"volume-{COPY_ID}").read_bytes()[:4])
 
@@ -111,11 +111,13 @@ class OperationsTest(Case):
         disk.write_bytes(b"data")
         with self.locked("volumes/manageable/disk.raw"):
             with self.assertRaisesRegex(exception.BackendError, "a lock on it") as raised:
-                self.files.manage(COPY_ID, 1, DISK)
+                self.files.manage("volume", COPY_ID, 1, DISK)
             self.assertTrue(raised.exception.final)
-            (found,) = [item for item in self.files.list_manageable() if not item["volume_id"]]
+            (found,) = [
+                item for item in self.files.list_manageable("volume") if not item["volume_id"]
+            ]
             self.assertIn("a lock on it", found["refusal"])
-        self.files.manage(COPY_ID, 1, DISK)
+        self.files.manage("volume", COPY_ID, 1, DISK)
 
     def test_file_below_loop_device_of_this_machine_is_not_managed(self):
         disk = self.folder / "volumes" / "manageable" / "disk.raw"
@@ -125,12 +127,12 @@ class OperationsTest(Case):
             mock.patch.object(loop, "over", lambda path: devices.get(f"{path}", [])),
             self.assertRaisesRegex(exception.BackendError, "loop77 is over it"),
         ):
-            self.files.manage(COPY_ID, 1, DISK)
+            self.files.manage("volume", COPY_ID, 1, DISK)
 
     def test_unmanage_of_exported_volume_is_refused(self):
         self.files.link(VOLUME_ID, FIRST)
         with self.assertRaisesRegex(exception.BackendError, "still exported") as raised:
-            self.files.unmanage(VOLUME_ID)
+            self.files.unmanage("volume", VOLUME_ID)
         self.assertTrue(raised.exception.final)
 
     def locked(self, name):

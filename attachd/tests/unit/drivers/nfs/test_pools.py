@@ -103,15 +103,37 @@ class PoolsTest(unittest.TestCase):
         found = self.files().get({"source-name": "fast/disk"})
         expected = ({"source-name": "fast/disk"}, "fast")
         self.assertEqual(expected, (found.reference, found.pool))
-        self.assertEqual([("s:/fast", "get_manageable", {"source-name": "disk"})], self.calls)
+        self.assertEqual(
+            [("s:/fast", "get_manageable", "volume", {"source-name": "disk"})], self.calls
+        )
         for name in ("slow/disk", "/disk", "../disk", "fast/a/disk"):
             with self.assertRaisesRegex(exception.InvalidInput, "no pool"):
                 self.files().get({"source-name": name})
 
     def test_file_of_another_pool_is_not_managed(self):
         self.files().manage(FAST, {"source-name": "fast/disk"})
-        self.assertEqual([("s:/fast", "manage", FAST.id, 1, {"source-name": "disk"})], self.calls)
+        self.assertEqual(
+            [("s:/fast", "manage", "volume", FAST.id, 1, {"source-name": "disk"})], self.calls
+        )
         with self.assertRaisesRegex(exception.BackendError, "another pool") as raised:
             self.files().manage(FAST, {"source-name": "disk"})
         self.assertTrue(raised.exception.final)
         self.assertEqual(1, len(self.calls))
+
+    def test_file_of_another_pool_does_not_become_a_snapshot(self):
+        files = pools.ExistingFiles(self.pools(), "snapshot")
+        driver = configured.driver(
+            nfs.NfsDriver, nfs_share="s:/own", nfs_pools={"fast": "s:/fast"}
+        )
+        self.enterContext(mock.patch.object(driver, "existing_snapshots", files))
+        for name in ("own", "fast"):
+            self.answers[f"s:/{name}", "get_manageable"] = listed("disk")
+        for name, refusal in (("fast/disk", ""), ("disk", "another share")):
+            found = driver.get_manageable_snapshot(FAST, {"source-name": name})
+            self.assertIn(refusal, found.refusal)
+            self.assertEqual(bool(refusal), bool(found.refusal))
+        self.assertEqual({"snapshot"}, {call[2] for call in self.calls})
+        snapshot = base.SnapshotRef("5b0f3a52-5ed0-4a4b-9f0d-6f6a0f1d7a10", FAST, 1)
+        with self.assertRaisesRegex(exception.BackendError, "another pool") as raised:
+            driver.manage_snapshot(snapshot, {"source-name": "disk"})
+        self.assertTrue(raised.exception.final)

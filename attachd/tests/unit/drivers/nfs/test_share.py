@@ -71,7 +71,7 @@ class ShareTest(unittest.TestCase):
         self.assertNotIsInstance(raised.exception, exception.BackendUnreachable)
         invalid = exception.InvalidInput(field="ref", value={}, reason="It is missing.")
         FakeProcess.made[0].error = invalid
-        self.assertRaises(exception.InvalidInput, found.call, "get_manageable", {})
+        self.assertRaises(exception.InvalidInput, found.call, "get_manageable", "volume", {})
         FakeProcess.made[0].error = None
         found.call("sizes")
         self.assertEqual(1, len(FakeProcess.made))
