@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from attachd import exception
 from attachd.drivers import base
-from attachd.drivers.abilities import ManageableObject, ManageExisting
+from attachd.drivers.abilities import ManageableObject, ManageableSnapshot, ManageExisting
 
 KEY: Final = "source-name"
 """The key of references."""
@@ -20,7 +20,8 @@ KEY: Final = "source-name"
 RELEASED_PREFIX: Final = "volume-"
 """Before the id in the name of an unmanaged volume, as with the Block Storage service."""
 
-_MANAGED: Final = "already managed"
+MANAGED: Final = "already managed"
+"""The refusal of what is a volume or a snapshot."""
 
 
 class ExistingObjects(abc.ABC):
@@ -75,7 +76,7 @@ class ManageByName(ManageExisting):
 
 def managed(name: str, size_bytes: int, volume_id: str, pool: str = "") -> ManageableObject:
     """Describe a volume, which cannot be managed once more."""
-    return ManageableObject({KEY: name}, size_bytes, _MANAGED, volume_id, pool)
+    return ManageableObject({KEY: name}, size_bytes, MANAGED, volume_id, pool)
 
 
 def invalid(reference: Mapping[str, str], reason: str) -> exception.InvalidInput:
@@ -92,11 +93,11 @@ def missing_is_final() -> Iterator[None]:
         raise exception.BackendError(f"{error}", final=True) from error
 
 
-def check_usable(kind: str, found: ManageableObject, size_bytes: int) -> None:
-    """Refuse an object that cannot be managed now, or that its volume would truncate.
+def check_usable(kind: str, found: ManageableObject | ManageableSnapshot, size_bytes: int) -> None:
+    """Refuse an object that cannot be managed now, or that has grown since it was asked for.
 
     :param kind: of the object, for the message: "file", ...
-    :param size_bytes: of the volume
+    :param size_bytes: of the volume or the snapshot
     :raises BackendError: final
     """
     grown = "It has grown meanwhile." if found.size_bytes > size_bytes else ""

@@ -79,6 +79,26 @@ class LvCopies:
             self.lvs.zero(part, int(source["lv_size"]))
             self.lvs.remove(snapshot)
 
+    def adopt(self, row: lvm2.Row, name: str) -> None:
+        """Rename an LV that the driver has not made.
+
+        :param row: with the columns ``lvm2.DETAILS``
+        """
+        if row["lv_skip_activation"]:
+            full = self.lvs.full(row["lv_name"])
+            self.lvs.change("lvchange", "--setactivationskip", "n", full)
+        self.lvs.rename(row["lv_name"], name)
+
+    def release(self, name: str, new: str) -> None:
+        """Rename an LV, if it exists, and delete what an interrupted call has left of it."""
+        for step in STEPS:
+            self.lvs.remove(name + step)
+        if not self.lvs.find(name):
+            return
+        if self.lvs.find(new):
+            raise exception.BackendError(f"There is another LV {self.lvs.full(new)}.", final=True)
+        self.lvs.rename(name, new)
+
     def delete(self, name: str) -> None:
         """Delete an LV, and what an interrupted call has left of it."""
         for known in [f"{name}{step}" for step in STEPS] + [name]:

@@ -15,6 +15,7 @@ from attachd.drivers import abilities, base, existing, sparse
 from attachd.drivers.lvm import configfs
 from attachd.drivers.lvm.device_data import DeviceAccess
 from attachd.drivers.lvm.existing import ExistingLvs
+from attachd.drivers.lvm.existing_snapshots import ExistingSnapshots
 from attachd.drivers.lvm.host_keys import HostKeys
 from attachd.drivers.lvm.lio import Lio
 from attachd.drivers.lvm.nvmet import Nvmet
@@ -25,10 +26,11 @@ from attachd.linux import boot
 _TARGETS: Final[dict[str, type[Target]]] = {"lio": Lio, "nvmet": Nvmet}
 
 
-class _Snapshots(abilities.Snapshots):
-    """The ability of the driver to take snapshots."""
+class _Snapshots(abilities.ManageSnapshots):
+    """The ability of the driver to take snapshots, and to manage existing ones."""
 
     pools: Pools
+    existing_snapshots: ExistingSnapshots
 
     def create_snapshot(self, snapshot: base.SnapshotRef) -> dict[str, Any]:
         """Create a thin snapshot, or copy the LV."""
@@ -55,6 +57,27 @@ class _Snapshots(abilities.Snapshots):
         """List the LVs of snapshots; their names do not tell their volumes."""
         groups = self.pools.in_groups()
         return {found: "" for group in groups for found in group.snapshots.list_ids()}
+
+    def list_manageable_snapshots(self) -> Iterable[abilities.ManageableSnapshot]:
+        """List the LVs that are no volumes."""
+        return self.existing_snapshots.list()
+
+    def get_manageable_snapshot(
+        self, volume: base.VolumeRef, reference: Mapping[str, str]
+    ) -> abilities.ManageableSnapshot:
+        """Return one of them, by the names of the volume's group and the LV."""
+        return self.existing_snapshots.get(volume, reference)
+
+    def manage_snapshot(
+        self, snapshot: base.SnapshotRef, reference: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """Rename an LV to a snapshot."""
+        self.existing_snapshots.manage(snapshot, reference)
+        return {}
+
+    def unmanage_snapshot(self, snapshot: base.SnapshotRef) -> None:
+        """Rename a snapshot to an LV."""
+        self.existing_snapshots.unmanage(snapshot)
 
 
 class LvmDriver(
@@ -145,6 +168,7 @@ class LvmDriver(
         super().__init__(name, conf)
         self.pools = Pools(self.options)
         self.existing = ExistingLvs(self.pools, self._check_unused)
+        self.existing_snapshots = ExistingSnapshots(self.pools)
         kind = _TARGETS[self.options.lvm_target]
         self.target: Target = kind(configfs.Tree(configfs.ROOT), name)
         self.target.host_keys = HostKeys(self.options.lvm_host_keys)

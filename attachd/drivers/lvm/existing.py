@@ -13,7 +13,8 @@ from attachd.drivers.lvm import lvm2
 from attachd.drivers.lvm.pools import Pools
 from attachd.drivers.lvm.volumes import GIB, LogicalVolumes, volume_id_of
 
-_PRIVATE: Final = "private"
+PRIVATE: Final = "private"
+"""The role of what is no LV for data."""
 _LAYOUTS: Final = frozenset({"thin,sparse", "linear"})
 
 _REFUSED_ROLES: Final = {
@@ -40,7 +41,7 @@ class ExistingLvs(existing.ExistingObjects):
             self._describe(group, row)
             for group in self._pools.in_groups()
             for row in group.list_details()
-            if row["lv_role"] != _PRIVATE
+            if row["lv_role"] != PRIVATE
         ]
 
     def get(self, reference: Mapping[str, str]) -> ManageableObject:
@@ -70,7 +71,7 @@ class ExistingLvs(existing.ExistingObjects):
         pool = self._pools.find_name(group.group, row["pool_lv"])
         if volume_id:
             return existing.managed(name, size, volume_id, pool or "")
-        refusal = _refusal(row)
+        refusal = refusal_of(row)
         if pool is None and not refusal:
             kind = f"in the thin pool {row['pool_lv']}" if row["pool_lv"] else "thick"
             refusal = f"It is {kind}, and the backend has no such pool in {group.group}."
@@ -94,10 +95,10 @@ class ExistingLvs(existing.ExistingObjects):
         self._pools.holding(volume).release(volume.id, f"{existing.RELEASED_PREFIX}{volume.id}")
 
 
-def _refusal(row: lvm2.Row) -> str:
-    """Return why an LV cannot become a volume of any pool; "" if it can."""
+def refusal_of(row: lvm2.Row) -> str:
+    """Return why an LV cannot become a volume or a snapshot of any pool; "" if it can."""
     roles, layout = row["lv_role"].split(","), row["lv_layout"]
-    private = row["lv_role"] == _PRIVATE
+    private = row["lv_role"] == PRIVATE
     read_only = row["lv_permissions"].startswith("read-only")
     reasons = [
         "It is no LV for data, but a pool or a part of another one." if private else "",

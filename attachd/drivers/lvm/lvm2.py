@@ -17,7 +17,8 @@ _CHUNK: Final = 4 * 2**20
 
 _COLUMNS: Final = "lv_name,lv_size,lv_path,lv_active,pool_lv"
 DETAILS: Final = (
-    "lv_name,lv_size,pool_lv,lv_layout,lv_role,lv_permissions,lv_device_open,lv_skip_activation"
+    "lv_name,lv_size,pool_lv,origin,lv_layout,lv_role,lv_permissions,lv_device_open,"
+    "lv_skip_activation"
 )
 """The columns for LVs that the driver has not made."""
 # The command may keep descriptors open by which it counts as alive, see base.py.

@@ -38,21 +38,45 @@ class LvSnapshots:
         source = self._find(snapshot.id)
         self.copies.replace(source, name_of(snapshot.volume.id), snapshot.size_gib)
 
+    def adopt(self, snapshot_id: str, row: lvm2.Row) -> None:
+        """Rename another LV to a snapshot.
+
+        :param row: of the LV, of :meth:`list_details`
+        """
+        self.copies.adopt(row, _name(snapshot_id))
+
+    def release(self, snapshot_id: str, name: str) -> None:
+        """Rename a snapshot to another LV, and delete what an interrupted call has left of it."""
+        self.copies.release(_name(snapshot_id), name)
+
     def delete(self, snapshot_id: str) -> None:
         """Delete a snapshot, and what an interrupted call has left of it."""
         self.copies.delete(_name(snapshot_id))
 
     def list_ids(self) -> list[str]:
         """List the complete snapshots."""
-        names = [row["lv_name"] for row in self.copies.lvs.list_lvs()]
-        return [
-            name.removeprefix(PREFIX).removesuffix(SUFFIX)
-            for name in names
-            if name.startswith(PREFIX) and name.endswith(SUFFIX)
-        ]
+        found = [snapshot_id_of(row["lv_name"]) for row in self.copies.lvs.list_lvs()]
+        return list(filter(None, found))
+
+    def list_details(self) -> list[lvm2.Row]:
+        """List all LVs but volumes and what is incomplete, with the columns ``lvm2.DETAILS``."""
+        rows = self.copies.lvs.list_lvs(lvm2.DETAILS)
+        return [row for row in rows if is_snapshot_or_foreign(row["lv_name"])]
 
     def _find(self, snapshot_id: str) -> lvm2.Row:
         return self.copies.find(_name(snapshot_id), f"Snapshot {snapshot_id}")
+
+
+def snapshot_id_of(name: str) -> str:
+    """Return the id of the complete snapshot that an LV is; "" if it is none."""
+    if not (name.startswith(PREFIX) and name.endswith(SUFFIX)):
+        return ""
+    return name.removeprefix(PREFIX).removesuffix(SUFFIX)
+
+
+def is_snapshot_or_foreign(name: str) -> bool:
+    """Return whether an LV is a complete snapshot, or none that the driver has named."""
+    return not name.startswith(PREFIX) or bool(snapshot_id_of(name))
 
 
 def _name(snapshot_id: str) -> str:

@@ -165,22 +165,11 @@ class LogicalVolumes:
         :param row: of the LV, of :meth:`list_details`
         """
         self._extend(volume.id, row, volume.size_gib * GIB)
-        if row["lv_skip_activation"]:
-            full = self._lvs.full(row["lv_name"])
-            self._lvs.change("lvchange", "--setactivationskip", "n", full)
-        self._lvs.rename(row["lv_name"], name_of(volume.id))
+        self._copies.adopt(row, name_of(volume.id))
 
     def release(self, volume_id: str, name: str) -> None:
         """Rename a volume to another LV, and delete what an interrupted call has left of it."""
-        for step in STEPS:
-            self._lvs.remove(name_of(volume_id) + step)
-        if not self._lvs.find(name_of(volume_id)):
-            return
-        if self._lvs.find(name):
-            raise exception.BackendError(
-                f"There is another LV {self._lvs.full(name)}.", final=True
-            )
-        self._lvs.rename(name_of(volume_id), name)
+        self._copies.release(name_of(volume_id), name)
 
     def delete(self, volume_id: str) -> None:
         """Delete a volume, and what an interrupted call has left of it."""
