@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import threading
 import time
-from typing import Any, ClassVar
+from typing import Any, Final
 import weakref
 
 from oslo_log import log
@@ -27,6 +27,10 @@ LOG = log.getLogger(__name__)
 
 Process = Callable[[Sequence[Any]], None]
 """Executes a received message and sends the answer; it raises nothing."""
+
+
+_OWN_WORK: Final = "-"
+"""The share of the threads that work of the server itself uses."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -131,18 +135,22 @@ class FairExecutor:
         :raises RuntimeError: the executor was shut down
         """
         call = _Call(process, incoming, *self._place_of(incoming[0]), time.monotonic())
-        with self._mutex:
-            if self._stopping:
-                raise RuntimeError("The server has stopped.")
-            self._queue.put(call.project, call.volume, call)
-            self._use_free_threads()
+        self._add(self._queue.put, call)
 
     def execute(self, function: Callable[[], object]) -> None:
-        """Execute a function in one of the threads, in turn with the messages.
+        """Execute a function in the next free thread, before the messages that wait.
 
         :raises RuntimeError: the executor was shut down
         """
-        self.submit(lambda _incoming: _call(function), [_OwnWork()])
+        call = _Call(lambda _incoming: _call(function), (), _OWN_WORK, "", time.monotonic())
+        self._add(self._queue.put_first, call)
+
+    def _add(self, put: Callable[[str, str, _Call], None], call: _Call) -> None:
+        with self._mutex:
+            if self._stopping:
+                raise RuntimeError("The server has stopped.")
+            put(call.project, call.volume, call)
+            self._use_free_threads()
 
     def shutdown(self, wait: bool = True) -> None:  # noqa: FBT001, FBT002  as of a thread pool
         """Execute what waits, and end the threads.
@@ -266,13 +274,6 @@ def _call(function: Callable[[], object]) -> None:
     function()
 
 
-class _OwnWork:
-    """In place of a message: work of the server itself, with a share of its own."""
-
-    ctxt: ClassVar[dict[str, str]] = {"project_id": "-"}
-    message: ClassVar[dict[str, str]] = {}
-
-
 class FairServer:
     """An RPC server that executes messages in the order of :class:`FairExecutor`.
 
@@ -321,7 +322,7 @@ class FairServer:
         self._server.wait()
 
     def execute(self, function: Callable[[], object]) -> None:
-        """Execute a function in a thread of the server, in turn with the messages.
+        """Execute a function in a thread of the server, before the messages that wait.
 
         :raises RuntimeError: the server has stopped
         """

@@ -29,6 +29,11 @@ class FairQueue(Generic[T]):
         volumes.setdefault(volume, deque()).append(item)
         self.length += 1
 
+    def put_first(self, project: str, volume: str, item: T) -> None:
+        """Append an item, and have its project be the next one."""
+        self.put(project, volume, item)
+        self._projects.move_to_end(project, last=False)
+
     def take(self, may_take: Callable[[str, str, T], bool]) -> tuple[str, str, T] | None:
         """Remove the next item that may be taken, and return it with its project and volume.
 

@@ -226,7 +226,7 @@ class CheckedServer:
         return len(self._servers)
 
     def execute(self, function: Callable[[], object]) -> None:
-        """Execute a function in a thread of the server, in turn with the messages."""
+        """Execute a function in a thread of the server, before the messages that wait."""
         self._servers[0].execute(function)
 
     def start(self, override_pool_size: int | None = None) -> None:

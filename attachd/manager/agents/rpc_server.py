@@ -136,7 +136,7 @@ class AgentRpcServer:
         return int(self._server.consumers)
 
     def execute(self, function: Callable[[], object]) -> None:
-        """Execute a function in one of its threads, in turn with the calls."""
+        """Execute a function in one of its threads, before the calls that wait."""
         self._server.execute(function)
 
     def stop(self) -> None:

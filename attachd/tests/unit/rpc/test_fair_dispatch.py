@@ -150,6 +150,17 @@ class ExecutorTest(unittest.TestCase):
         result = ["first", "a0", "b0", "a4", "b1", "a1", "a5", "a2", "a3"]
         self.assertEqual(result, self.ended)
 
+    def test_own_work_precedes_messages_of_many_projects_but_needs_a_thread(self):
+        executor = self.executor(1)
+        for number in range(20):
+            executor.submit(self.block, message(number, project=f"p{number}"))
+        self.await_started(1)
+        executor.execute(lambda: self.started.append("own"))
+        self.assertEqual([0], self.started)
+        self.gate.set()
+        executor.shutdown()
+        self.assertEqual([0, "own", 1, 2], self.started[:4])
+
     def test_failed_call_frees_volume_and_thread(self):
         executor = self.executor(1)
         with self.assertLogs("attachd.rpc.fair_dispatch", "ERROR"):

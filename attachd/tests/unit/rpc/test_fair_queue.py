@@ -36,6 +36,12 @@ class FairQueueTest(unittest.TestCase):
         self.fill("pv", "pv", "pv", "pw")
         self.assertEqual([0, 3, 1, 2], self.drain())
 
+    def test_project_put_first_has_the_next_turn(self):
+        self.fill("pv", "qv", "pv")
+        self.queue.put_first("r", "", 3)
+        self.queue.put_first("q", "w", 4)
+        self.assertEqual([1, 3, 0, 4, 2], self.drain())
+
     def test_item_that_may_not_be_taken_keeps_its_place(self):
         self.fill("pv", "pw", "pv")
         self.assertEqual([1], self.drain(lambda _project, volume, _item: volume != "v"))
