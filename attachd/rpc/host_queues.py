@@ -176,6 +176,7 @@ class CallServer(ReceivingServer):
         timeout = broker.option(url, "kombu_missing_consumer_retry_timeout")
         self._sender = AnswerSender(broker.Sender(url), timeout)
         self._intake = Intake(self.submit, self._sender.send, reader, queues.drops)
+        self._declarer = CallQueues(url)
         self._lock = threading.Lock()
         self._hosts: set[str] = set()
         fanout = f"{target.topic}_fanout_{uuid.uuid4().hex}"
@@ -228,7 +229,7 @@ class CallServer(ReceivingServer):
                 return
             self._hosts.add(host)
         receive = functools.partial(self._intake.receive, admission.Budget(host))
-        declare = functools.partial(declare_calls, self._url, host)
+        declare = functools.partial(self._declarer.declare, host)
         give_up = functools.partial(self._give_up, host)
         self.receiver.add(Queue(queue_name(host), declare, receive, give_up))
 
@@ -244,31 +245,44 @@ def place_of(message: Any) -> tuple[str, str]:
     return place_of_message(message) if share is None else (share, f"host {share}")
 
 
-def declare_calls(url: messaging.TransportURL, host: str, connection: Connection) -> None:
-    """Declare the queue of a host, and no exchange: the host may break that one.
+class CallQueues:
+    """Declares queues of hosts for their calls; used by one thread.
 
-    A queue that exists with other properties is used as it is.
-
-    :raises AMQPError: the message queue refuses it
+    There may be thousands of them, so they have one channel, and another one after an error, which
+    ends a channel.
     """
-    name = queue_name(host)
-    # In a channel of its own: an error ends the channel.
-    with connection.channel() as channel:
+
+    def __init__(self, url: messaging.TransportURL) -> None:
+        self._durable = broker.is_durable(url)
+        self._arguments = broker.queue_arguments(url) | _LIMITS
+        self._connection: Connection | None = None
+        self._channel: Any = None
+
+    def declare(self, host: str, connection: Connection) -> None:
+        """Declare the queue of a host, and no exchange: the host may break that one.
+
+        A queue that exists with other properties is used as it is.
+
+        :raises AMQPError: the message queue refuses it
+        """
+        name = queue_name(host)
         try:
-            channel.queue_declare(
-                name,
-                durable=broker.is_durable(url),
-                auto_delete=False,
-                arguments=broker.queue_arguments(url) | _LIMITS,
-            )
+            self._declare(connection, name, durable=self._durable, arguments=self._arguments)
         except amqp_exceptions.PreconditionFailed as error:
             is_limit = "limit" in str(error)
             remedy = "raise max-queues" if is_limit else "it has other properties: delete it"
             LOG.warning("Queue %s is not declared; %s: %s", name, remedy, error)
-        else:
-            return
-    with connection.channel() as channel:
-        channel.queue_declare(name, passive=True)
+            self._declare(connection, name, passive=True)
+
+    def _declare(self, connection: Connection, name: str, **properties: Any) -> None:
+        if self._connection is not connection:
+            self._connection, self._channel = connection, connection.channel()
+        try:
+            self._channel.queue_declare(name, auto_delete=False, **properties)
+        except amqp_exceptions.ChannelError:
+            self._connection = None
+            self._channel.close()
+            raise
 
 
 _REFUSALS: Final = {

@@ -5,7 +5,7 @@ oslo.messaging acknowledges a message before it looks at it.  Here the receiver 
 decides when, so that a process takes no more than it can work on, and leaves the rest to others.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 import contextlib
 import dataclasses
@@ -31,6 +31,12 @@ LOG = logging.getLogger(__name__)
 POLL_INTERVAL: Final = 0.25
 """Seconds until the thread looks for other work than messages."""
 
+_SOON: Final = 0.001
+"""Seconds that the thread waits for a message while queues wait to be read; 0 is an error."""
+
+BEGIN_TIME: Final = 0.05
+"""Seconds after which the thread receives messages before it begins to read more queues."""
+
 HEARTBEAT_RATE: Final = 2
 """How many heartbeats are sent in the time after which the broker counts a connection as lost."""
 
@@ -41,8 +47,8 @@ class Queue:
 
     :ivar declare: declares what is necessary to read it; takes a connection
     :ivar receive: takes a message of amqp, and acknowledges it
-    :ivar give_up: is called if it cannot be declared, and the others are read all the same; None:
-        nothing is read then
+    :ivar give_up: is called if it cannot be declared, and the others are read all the same; such
+        queues may be many, so they are begun between messages.  None: nothing is read without it
     """
 
     name: str
@@ -76,7 +82,8 @@ class Receiver:
         self._prefetch = prefetch
         self._on_connected = on_connected
         self._between = between
-        self._tasks: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self._added: queue.SimpleQueue[Queue] = queue.SimpleQueue()
+        self._waiting: deque[Queue] = deque()
         self._connection: Connection | None = None
         self._channel: Any = None
         self._opened_at = 0.0
@@ -84,7 +91,7 @@ class Receiver:
         self._thread = threading.Thread(target=self._run, name=f"receive-{name}", daemon=True)
 
     def start(self) -> None:
-        """Begin to receive; return when all queues are declared.
+        """Begin to receive; return when all queues without ``give_up`` are declared.
 
         :raises AMQPError: the message queue refuses to declare one
         """
@@ -113,12 +120,19 @@ class Receiver:
 
     def add(self, added: Queue) -> None:
         """Begin to read another queue; return at once."""
-        self._tasks.put(lambda: self._add(added))
+        self._added.put(added)
 
-    def _add(self, added: Queue) -> None:
-        self._queues[added.name] = added
-        if not self._begin(added):
-            del self._queues[added.name]
+    def _begin_waiting(self) -> None:
+        """Begin to read queues that are not read yet, as many as there is time for."""
+        deadline = time.monotonic() + BEGIN_TIME
+        while not self._added.empty():
+            added = self._added.get()
+            self._queues[added.name] = added
+            self._waiting.append(added)
+        while self._waiting and time.monotonic() < deadline:
+            item = self._waiting.popleft()
+            if not self._begin(item):
+                del self._queues[item.name]
 
     def _begin(self, item: Queue) -> bool:
         """Declare and read a queue; return whether that was possible, if it is optional."""
@@ -132,7 +146,10 @@ class Receiver:
             item.give_up()
             return False
         self._channel.basic_consume(
-            item.name, callback=functools.partial(self._receive, item.receive)
+            item.name,
+            consumer_tag=item.name,
+            nowait=item.give_up is not None,
+            callback=functools.partial(self._receive, item.receive),
         )
         return True
 
@@ -189,7 +206,10 @@ class Receiver:
         if self._prefetch:
             self._channel.basic_qos(0, self._prefetch, False)
         self._on_connected()
-        self._queues = {name: item for name, item in self._queues.items() if self._begin(item)}
+        for item in self._queues.values():
+            if item.give_up is None:
+                self._begin(item)
+        self._waiting = deque(item for item in self._queues.values() if item.give_up is not None)
         self._opened_at = time.monotonic()
 
     def _run(self) -> None:
@@ -204,15 +224,14 @@ class Receiver:
                 self._reconnect()
 
     def _step(self) -> None:
-        while not self._tasks.empty():
-            self._tasks.get()()
+        self._begin_waiting()
         self._between()
         connection = self._current()
         if not connection.connected:
             # kombu would connect again, and read no queue.
             raise ConnectionError("the connection is lost")
         try:
-            connection.drain_events(timeout=POLL_INTERVAL)
+            connection.drain_events(timeout=_SOON if self._waiting else POLL_INTERVAL)
         except TimeoutError:
             connection.heartbeat_check(rate=HEARTBEAT_RATE)
 
@@ -288,7 +307,7 @@ class ReceivingServer:
             self._executor.shutdown()
 
     def execute(self, function: Callable[[], object]) -> None:
-        """Execute a function in a thread of the server, in turn with the messages."""
+        """Execute a function in a thread of the server, before the messages that wait."""
         if self._executor is not None:
             self._executor.execute(function)
 

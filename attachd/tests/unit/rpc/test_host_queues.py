@@ -92,11 +92,26 @@ class CallsQueueTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         rpc_clients.use_transport(self)
-        self.connection = mock.MagicMock()
-        self.channel = self.connection.channel.return_value.__enter__.return_value
+        self.connection = mock.Mock()
+        self.channel = self.connection.channel.return_value
+        self.queues = host_queues.CallQueues(transport.agent_transport_url())
 
     def declare(self):
-        host_queues.declare_calls(transport.agent_transport_url(), "h", self.connection)
+        self.queues.declare("h", self.connection)
+
+    def test_queues_share_a_channel_until_an_error_or_another_connection(self):
+        self.declare()
+        self.declare()
+        self.connection.channel.assert_called_once_with()
+        self.channel.queue_declare.side_effect = amqp_exceptions.AccessRefused("no right")
+        self.assertRaises(amqp_exceptions.AccessRefused, self.declare)
+        self.channel.close.assert_called_once_with()
+        self.channel.queue_declare.side_effect = None
+        self.declare()
+        self.assertEqual(2, self.connection.channel.call_count)
+        self.connection = mock.Mock()
+        self.declare()
+        self.connection.channel.assert_called_once_with()
 
     def test_declared_queue_is_limited(self):
         self.declare()

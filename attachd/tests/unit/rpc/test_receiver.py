@@ -32,7 +32,7 @@ class Broker:
 
     def channel(self):
         made = mock.Mock()
-        made.basic_consume.side_effect = lambda name, callback: self.consumers.update(
+        made.basic_consume.side_effect = lambda name, callback, **_: self.consumers.update(
             {name: callback}
         )
         self.channels.append(made)
@@ -176,6 +176,26 @@ class ReceiverTest(unittest.TestCase):
         made.add(receiver.Queue("s", mock.Mock(), self.received.append, given_up.set))
         wait_until(lambda: "s" in first.consumers)
         self.assertEqual({"q", "s"}, set(first.consumers))
+
+    def test_messages_are_received_while_many_queues_are_added(self):
+        lost = failure(amqp_exceptions.ConnectionForced("restart"))
+        first, second = Broker(), Broker(delivery("q", "m"))
+        made = self.make(first, second)
+        made.start()
+        declared = []
+
+        def declare(_connection):
+            # Each takes longer than a turn of the thread.
+            threading.Event().wait(receiver.BEGIN_TIME)
+            declared.append(len(self.received))
+
+        for number in range(4):
+            made.add(receiver.Queue(f"h{number}", declare, self.received.append, mock.Mock()))
+        wait_until(lambda: "h3" in first.consumers)
+        with self.assertLogs(NAME, "WARNING"):
+            first.events.append(lost)
+            wait_until(lambda: "h3" in second.consumers)
+        self.assertEqual([0, 0, 0, 0, 0, 1, 1, 1], declared)
 
 
 class Server(receiver.ReceivingServer):
