@@ -176,15 +176,30 @@ class Sender:
 
     def prepare(self) -> None:
         """Declare what each agent declares at its start."""
+        calls = host_queues.CallQueues(self._url)
         for host in self._agents:
             exchange, name = host_queues.host_topic(host), host_queues.queue_name(host)
             durable = broker.is_durable(self._url)
             self._channel.exchange_declare(exchange, "topic", durable=durable, auto_delete=False)
-            host_queues.declare_calls(self._url, host, self._connection)
+            calls.declare(host, self._connection)
             self._channel.queue_bind(name, exchange, name)
             reply = admission.reply_queues(host)[0]
             broker.declare_transient(self._url, self._channel, reply)
             self._channel.basic_consume(reply, callback=self._receive, no_ack=True)
+
+    def wait_for_managers(self, processes: int) -> None:
+        """Wait until each manager process reads the queue of each agent."""
+        for host in self._agents:
+            name = host_queues.queue_name(host)
+            while True:
+                found = self._channel.queue_declare(name, passive=True)
+                if found.consumer_count >= processes:
+                    break
+                time.sleep(0.5)
+
+    def are_new(self) -> bool:
+        """Return whether there is an agent whose report has never been accepted."""
+        return any(agent.accepted is None for agent in self._agents.values())
 
     def send(self, agent: Agent) -> None:
         """Send one report."""
@@ -321,18 +336,19 @@ def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
             CONF.set_override("transport_url", arguments.rabbit, "agent")
             sender = Sender(transport.agent_transport_url(), agents)
             sender.prepare()
-            time.sleep(6)  # until the manager has read the names of hosts
-            pids = {"manager": running.pids["manager"], **_servers()}
+            sender.wait_for_managers(arguments.workers)
+            pids = {"manager": running.pids["manager"], **_servers(arguments.db)}
             return _run(arguments, sender, pids)
 
 
 def _run(arguments: argparse.Namespace, sender: Sender, pids: dict[str, int]) -> dict[str, Any]:
-    sender.run(
-        arguments.interval, arguments.interval
-    )  # all connect, and report for the first time
-    sender.settle(agent_manager_api.TIMEOUT)
-    sender.forget()
-    rows = [_window("normal", sender, pids, arguments.interval, arguments.seconds)]
+    rows: list[dict[str, Any]] = []
+    began = time.monotonic()
+    # All connect, and report for the first time, with all that they have.
+    while not rows or (sender.are_new() and time.monotonic() - began < MAX_RECOVERY):
+        rows[:] = [_window("connecting", sender, pids, arguments.interval, arguments.interval)]
+    rows[0]["until all do s"] = round(time.monotonic() - began, 1)
+    rows.append(_window("normal", sender, pids, arguments.interval, arguments.seconds))
     if arguments.overload:
         interval = arguments.interval / arguments.factor
         rows.append(_window("overload", sender, pids, interval, arguments.overload))
@@ -374,8 +390,9 @@ def _window(
     }
 
 
-def _servers() -> dict[str, int]:
-    wanted = {"database": processes.DATABASE, "broker": processes.BROKER}
+def _servers(database: str) -> dict[str, int]:
+    kind = processes.DATABASE[2:] if database.startswith("postgresql") else processes.DATABASE[:2]
+    wanted = {"database": kind, "broker": processes.BROKER}
     found = {name: processes.named(commands) for name, commands in wanted.items()}
     return {name: pid for name, pid in found.items() if pid is not None}
 
@@ -385,9 +402,10 @@ def _insert(arguments: argparse.Namespace) -> list[Agent]:
     hosts = [f"host-{number}" for number in range(arguments.agents)]
     agents = []
     tables: dict[sa.Table, list[dict[str, Any]]] = {
-        models.agents: [],
         models.volumes: [],
         models.attachments: [],
+        # last, and each statement at once: managers read the names of hosts registered lately
+        models.agents: [],
     }
     for host in hosts:
         tables[models.agents].append(
@@ -400,9 +418,9 @@ def _insert(arguments: argparse.Namespace) -> list[Agent]:
             tables[models.attachments].append(attachment)
             devices.append(_device(attachment, number))
         agents.append(Agent(host, devices))
-    with engine.begin() as connection:
-        for table, rows in tables.items():
-            for part in _parts(rows):
+    for table, rows in tables.items():
+        for part in _parts(rows):
+            with engine.begin() as connection:
                 connection.execute(sa.insert(table), part)
     engine.dispose()
     return agents
