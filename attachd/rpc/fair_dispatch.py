@@ -67,8 +67,11 @@ class _Queue(FairQueue[_Call]):
 
     def begin_next(self) -> _Call | None:
         """Remove the next call whose volume is free, and count it as running; None: none."""
-        # Each busy volume occupies a thread, so there are not many to skip.
-        if (found := self.take(self._may_run)) is None:
+        # Without a free slot, only volumes that have one may run another call: to try each of the
+        # others whenever a message arrives would take the longer, the more of them wait.
+        is_full = self._slots.total() >= self._max_running
+        holders = set(self._holders.values()) if is_full else None
+        if (found := self.take(self._may_run, holders)) is None:
             return None
         project, volume, call = found
         self._running[volume] += 1

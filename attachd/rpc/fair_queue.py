@@ -2,7 +2,7 @@
 """A queue of work: projects in turn, of a project its volumes in turn, of a volume in order."""
 
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -34,13 +34,17 @@ class FairQueue(Generic[T]):
         self.put(project, volume, item)
         self._projects.move_to_end(project, last=False)
 
-    def take(self, may_take: Callable[[str, str, T], bool]) -> tuple[str, str, T] | None:
+    def take(
+        self, may_take: Callable[[str, str, T], bool], projects: Iterable[str] | None = None
+    ) -> tuple[str, str, T] | None:
         """Remove the next item that may be taken, and return it with its project and volume.
 
         :param may_take: is called with the project, the volume and the first item of volumes
+        :param projects: those whose items may be taken; None: all, in turn
         :returns: None: there is none
         """
-        for project, volumes in self._projects.items():
+        for project in self._projects if projects is None else projects:
+            volumes = self._projects.get(project) or OrderedDict()
             for volume, items in volumes.items():
                 if may_take(project, volume, items[0]):
                     item = items.popleft()

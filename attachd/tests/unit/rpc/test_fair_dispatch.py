@@ -161,6 +161,26 @@ class ExecutorTest(unittest.TestCase):
         executor.shutdown()
         self.assertEqual([0, "own", 1, 2], self.started[:4])
 
+    def test_arrival_costs_the_same_however_many_calls_wait(self):
+        executor = self.executor(2)
+        for number in range(2):
+            executor.submit(self.block, message(number, project=f"p{number}"))
+        self.await_started(2)
+        tried = []
+        may_run = executor._queue._may_run
+
+        def record(*place):
+            tried.append(place)
+            return may_run(*place)
+
+        self.enterContext(mock.patch.object(executor._queue, "_may_run", record))
+        for number in range(2, 100):
+            executor.submit(self.block, message(number, project=f"p{number}"))
+        self.assertEqual([], tried)
+        self.gate.set()
+        executor.shutdown()
+        self.assertEqual(set(range(100)), set(self.ended))
+
     def test_failed_call_frees_volume_and_thread(self):
         executor = self.executor(1)
         with self.assertLogs("attachd.rpc.fair_dispatch", "ERROR"):

@@ -42,6 +42,12 @@ class FairQueueTest(unittest.TestCase):
         self.queue.put_first("q", "w", 4)
         self.assertEqual([1, 3, 0, 4, 2], self.drain())
 
+    def test_items_of_certain_projects_are_taken(self):
+        self.fill("pv", "qv", "rv", "qv")
+        self.assertEqual(("q", "v", 1), self.queue.take(always, ["x", "q"]))
+        self.assertIsNone(self.queue.take(always, []))
+        self.assertEqual([0, 2, 3], self.drain())
+
     def test_item_that_may_not_be_taken_keeps_its_place(self):
         self.fill("pv", "pw", "pv")
         self.assertEqual([1], self.drain(lambda _project, volume, _item: volume != "v"))
