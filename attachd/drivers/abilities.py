@@ -430,6 +430,20 @@ class DirectAccess(abc.ABC):
         """
 
 
+class ReadSnapshots(Snapshots):
+    """The ability to let the manager itself read a snapshot, as for images of volumes in use."""
+
+    @abc.abstractmethod
+    def open_snapshot(self, snapshot: base.SnapshotRef) -> AbstractContextManager[VolumeData]:
+        """Open a snapshot for reading, for the block.
+
+        Hosts may write to its volume.  A block that ends without an error has read the data of the
+        snapshot.
+
+        :raises BackendError: final=True if there is no such snapshot
+        """
+
+
 @dataclass(frozen=True)
 class StoredImage:
     """A raw image, as the Image service describes it.
@@ -471,6 +485,7 @@ ABILITIES: Final[Mapping[str, type]] = MappingProxyType(
         "clone": Clone,
         "snapshots": Snapshots,
         "manage_snapshots": ManageSnapshots,
+        "read_snapshots": ReadSnapshots,
         "online_extend": OnlineExtend,
         "switch_mode": SwitchMode,
         "audit": Audit,

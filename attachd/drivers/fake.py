@@ -207,10 +207,16 @@ class _NoData(abilities.VolumeData):
         base.check_still_owner()
 
 
-class _Contents(abilities.DirectAccess):
-    """The data of the volumes of the fake driver."""
+class _Contents(abilities.DirectAccess, abilities.ReadSnapshots):
+    """The data of the volumes and snapshots of the fake driver."""
 
     _perform: Callable[[Call], None]
+
+    @contextlib.contextmanager
+    def open_snapshot(self, snapshot: base.SnapshotRef) -> Iterator[abilities.VolumeData]:
+        """Record the call."""
+        self._perform(Call("open_snapshot", snapshot.volume.id, others=(snapshot.id,)))
+        yield _NoData(snapshot.volume, self._perform)
 
     @contextlib.contextmanager
     def open_data(
@@ -266,7 +272,7 @@ class FakeDriver(
             "remember_clients, end_remembered_clients, get_persistent_reservation, "
             "list_manageable, manage, unmanage, create_snapshot, delete_snapshot, "
             "create_from_snapshot, revert, list_snapshots, list_manageable_snapshots, "
-            "manage_snapshot, unmanage_snapshot, open_data, write_data.",
+            "manage_snapshot, unmanage_snapshot, open_snapshot, open_data, write_data.",
         ),
         cfg.BoolOpt(
             "fake_fail_final",

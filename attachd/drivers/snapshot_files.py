@@ -7,6 +7,7 @@ files that can become snapshots, and those that were some.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+import contextlib
 from pathlib import Path
 from typing import Any, Final
 
@@ -56,7 +57,7 @@ def existing_snapshots(
     )
 
 
-class FileSnapshots(abilities.ManageSnapshots):
+class FileSnapshots(abilities.ManageSnapshots, abilities.ReadSnapshots):
     """The ability of a driver whose volumes are files on this machine.
 
     :ivar snapshots: set by the driver, as the next one
@@ -86,6 +87,12 @@ class FileSnapshots(abilities.ManageSnapshots):
     def revert(self, snapshot: base.SnapshotRef) -> None:
         """Replace the volume's file by a copy of the snapshot's."""
         self.snapshots.revert(snapshot.volume.id, snapshot.size_gib, snapshot.id)
+
+    def open_snapshot(
+        self, snapshot: base.SnapshotRef
+    ) -> contextlib.AbstractContextManager[abilities.VolumeData]:
+        """Open the file."""
+        return sparse.open_data(self.snapshots, snapshot.id, "ro")
 
     def list_snapshots(self) -> Mapping[str, str]:
         """List the files; their volumes are not known here."""

@@ -6,6 +6,7 @@ grants all exports again.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from oslo_config import cfg
@@ -13,7 +14,7 @@ from oslo_config import cfg
 from attachd import exception
 from attachd.drivers import abilities, base, existing, sparse
 from attachd.drivers.lvm import configfs
-from attachd.drivers.lvm.device_data import DeviceAccess
+from attachd.drivers.lvm.device_data import DeviceAccess, open_device
 from attachd.drivers.lvm.existing import ExistingLvs
 from attachd.drivers.lvm.existing_snapshots import ExistingSnapshots
 from attachd.drivers.lvm.host_keys import HostKeys
@@ -26,7 +27,7 @@ from attachd.linux import boot
 _TARGETS: Final[dict[str, type[Target]]] = {"lio": Lio, "nvmet": Nvmet}
 
 
-class _Snapshots(abilities.ManageSnapshots):
+class _Snapshots(abilities.ManageSnapshots, abilities.ReadSnapshots):
     """The ability of the driver to take snapshots, and to manage existing ones."""
 
     pools: Pools
@@ -52,6 +53,13 @@ class _Snapshots(abilities.ManageSnapshots):
     def revert(self, snapshot: base.SnapshotRef) -> None:
         """Replace the LV of the volume."""
         self.pools.holding(snapshot.volume).snapshots.revert(snapshot)
+
+    def open_snapshot(
+        self, snapshot: base.SnapshotRef
+    ) -> AbstractContextManager[abilities.VolumeData]:
+        """Open the device of the LV."""
+        device = self.pools.holding(snapshot.volume).snapshots.activate(snapshot.id)
+        return open_device(device, f"Snapshot {snapshot.id}", "ro")
 
     def list_snapshots(self) -> Mapping[str, str]:
         """List the LVs of snapshots; their names do not tell their volumes."""

@@ -7,6 +7,7 @@ each write, and fills up.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from attachd.drivers import base
@@ -48,6 +49,12 @@ class LvSnapshots:
     def release(self, snapshot_id: str, name: str) -> None:
         """Rename a snapshot to another LV, and delete what an interrupted call has left of it."""
         self.copies.release(_name(snapshot_id), name)
+
+    def activate(self, snapshot_id: str) -> Path:
+        """Return the path of the device of a snapshot, which has to exist."""
+        row = self._find(snapshot_id)
+        self.copies.lvs.activate(row)
+        return Path(row["lv_path"])
 
     def delete(self, snapshot_id: str) -> None:
         """Delete a snapshot, and what an interrupted call has left of it."""

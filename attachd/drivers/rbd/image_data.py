@@ -78,14 +78,22 @@ def open_for_reading(
     images: Images, volume_id: str, stored: image_header.Stored
 ) -> Iterator[VolumeData]:
     """Open a volume for reading; its hosts may write meanwhile."""
+    check_not_striped(volume_id, stored)
+    with images.open_pool() as pool, images.errors(f"Volume {volume_id} could not be read"):
+        yield ObjectData(pool, stored)
+
+
+def check_not_striped(volume_id: str, stored: image_header.Stored) -> None:
+    """Check that the data of a volume can be read.
+
+    :raises BackendError: final=True, it is striped over its objects
+    """
     if _STRIPED & stored["header"].keys():
         raise exception.BackendError(
             f"The data of volume {volume_id} is striped over its objects, which this service does "
             "not read.",
             final=True,
         )
-    with images.open_pool() as pool, images.errors(f"Volume {volume_id} could not be read"):
-        yield ObjectData(pool, stored)
 
 
 @contextlib.contextmanager

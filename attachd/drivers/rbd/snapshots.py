@@ -10,13 +10,14 @@ What the header of the volume says is a claim: a host can remove the snapshot fr
 writes then changes the data of the snapshot.  A snapshot that is missing there is not used.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+import contextlib
 from typing import Any, Final
 
 from attachd import exception
 from attachd.ceph import image_header
 from attachd.drivers import abilities, base
-from attachd.drivers.rbd import copies, header_check, objects
+from attachd.drivers.rbd import copies, header_check, image_data, objects
 from attachd.drivers.rbd.header_check import HeaderCheck
 from attachd.drivers.rbd.images import GIB, Images, Pools
 
@@ -24,7 +25,7 @@ MAX_SNAPSHOTS: Final = 100
 """Of one volume: each has a key in the header, which is read before each use of the image."""
 
 
-class ImageSnapshots(abilities.Snapshots):
+class ImageSnapshots(abilities.ReadSnapshots):
     """The ability of the driver, which sets the attributes."""
 
     _pools: Pools
@@ -83,6 +84,20 @@ class ImageSnapshots(abilities.Snapshots):
             # Its object map is that of the data before.
             size = image_header.size(keys)
             header_check.write_with_snapshots(pool, images, stored, size)
+
+    @contextlib.contextmanager
+    def open_snapshot(self, snapshot: base.SnapshotRef) -> Iterator[abilities.VolumeData]:
+        """Open the objects of the volume as they were at the moment of the snapshot."""
+        images, name = self._find(snapshot)
+        stored = snapshot.volume.provider["image"]
+        image_data.check_not_striped(snapshot.volume.id, stored)
+        doing = f"Snapshot {snapshot.id} could not be read"
+        with images.open_pool() as pool, images.errors(doing):
+            record = _read(pool, name, snapshot)
+            pool.set_read(record.snapshot)
+            yield image_data.ObjectData(pool, stored)
+        with images.open_pool() as pool, images.errors(doing):
+            _read(pool, name, snapshot)
 
     def list_snapshots(self) -> Mapping[str, str]:
         """List the complete snapshots of all pools, with their volumes."""

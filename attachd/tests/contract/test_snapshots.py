@@ -232,3 +232,32 @@ class RevertTest(SnapshotCase):
         missing = base.SnapshotRef(f"{uuid.uuid4()}", volume, 1)
         self.assert_refused(self.driver.revert, missing, final=True)
         self.assertEqual({volume.id}, set(self.driver.list_volumes()))
+
+
+class ReadSnapshotsTest(SnapshotCase):
+    """open_snapshot."""
+
+    def setUp(self):
+        super().setUp()
+        self.require_ability(abilities.ReadSnapshots)
+
+    def test_read_snapshot_has_data_of_its_moment(self):
+        volume = self.volume()
+        if self.backend.host("a"):
+            self.write(volume, (5 * MIB, BEFORE), (GIB - 4096, BEFORE))
+        taken = self.snapshot(volume)
+        if self.backend.host("a"):
+            self.write(volume, (5 * MIB, AFTER), (700 * MIB, AFTER))
+        expected = BEFORE if self.backend.host("a") else ZEROS[:4096]
+        with self.driver.open_snapshot(taken) as data:
+            self.assertEqual(expected, data.read(5 * MIB, 4096))
+            self.assertEqual(ZEROS[:4096], data.read(700 * MIB, 4096))
+            self.assertEqual(expected, data.read(GIB - 4096, 4096))
+
+    def test_unknown_snapshot_is_refused_finally(self):
+        unknown = base.SnapshotRef(f"{uuid.uuid4()}", self.volume(), 1)
+        if self.driver.IN_MEMORY:
+            self.skipTest("its snapshots have no data")
+        with self.assertRaises(exception.BackendError) as refused:
+            self.driver.open_snapshot(unknown).__enter__()
+        self.assertTrue(refused.exception.final)

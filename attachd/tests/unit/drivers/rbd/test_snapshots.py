@@ -51,3 +51,14 @@ class SnapshotsTest(PoolCase):
         for number in range(snapshots.MAX_SNAPSHOTS):
             self.add_record(f"{number}", snapshot=number)
         self.assert_refused("the most that", self.driver.create_snapshot, self.snapshot)
+
+    def test_snapshot_that_hosts_remove_while_it_is_read_is_refused(self):
+        self.pool.set_read = lambda _snapshot: None
+        self.pool.add_header("10ab", snapshot_0000000000000007=b"")
+        self.add_record(SNAPSHOT_ID)
+
+        def read():
+            with self.driver.open_snapshot(self.snapshot):
+                self.add_record(SNAPSHOT_ID, lost=True)
+
+        self.assert_refused("is lost", read)
