@@ -303,6 +303,8 @@ SNAPSHOT_TRANSITIONS: Mapping[Event, Transition[SnapshotState]] = MappingProxyTy
         ),
         Event.DELETED: Transition(frozenset({_S.DELETING}), None),
         Event.DELETE_FAILED: Transition(frozenset({_S.DELETING}), _S.ERROR_DELETING),
+        # That of a volume in use, which is removed when the volume is uploaded, or is not.
+        Event.UPLOADED: Transition(frozenset({_S.CREATING}), _S.DELETING),
         # Its data stays in any case.
         Event.UNMANAGE: Transition(frozenset({_S.AVAILABLE, _S.ERROR}), _S.UNMANAGING),
         Event.UNMANAGED: Transition(frozenset({_S.UNMANAGING}), None),

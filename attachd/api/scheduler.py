@@ -152,6 +152,15 @@ def check_manage_snapshots(host: str | None) -> None:
     _check_ability(_list_of_host(host), "manage_snapshots")
 
 
+def check_read_snapshots(host: str | None) -> None:
+    """Check that managers can read snapshots of the backend of ``host@backend#pool``.
+
+    :raises NoValidBackend: its driver cannot do that
+    """
+    if not all(item.capabilities.get("read_snapshots") for item in _list_of_host(host)):
+        raise exception.NoValidBackend(reason="the driver of its backend has no read_snapshots.")
+
+
 def check_online_extend(host: str | None) -> None:
     """Check that a volume at ``host@backend#pool`` can be extended while hosts use it.
 

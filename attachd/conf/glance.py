@@ -51,6 +51,13 @@ OPTIONS = [
         ],
         help="What happens to images with a signature, which this service cannot verify.",
     ),
+    cfg.BoolOpt(
+        "enable_force_upload",
+        default=False,
+        help="Whether a volume in use can be uploaded to an image, by os-volume_upload_image with "
+        "force. The image has the data of a snapshot, as after a power failure. Otherwise force "
+        "is ignored.",
+    ),
     cfg.StrOpt(
         "conversion_dir",
         help="The directory for images while they are converted. A file there has no name and "

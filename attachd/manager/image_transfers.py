@@ -10,7 +10,8 @@ from typing import Any
 from oslo_log import log
 
 from attachd.db.row_types import DriverVolumeRow
-from attachd.manager import backends, compute_events, flow_runner, volumes
+from attachd.db.volumes import volume_store
+from attachd.manager import backends, compute_events, flow_runner, snapshot_uploads, volumes
 from attachd.manager.backends import Backend
 from attachd.manager.flows import volume as volume_flows
 from attachd.states import Event, VolumeState
@@ -24,8 +25,13 @@ def reimage(backend: Backend, volume_id: str) -> None:
 
 
 def upload(backend: Backend, volume_id: str) -> None:
-    """Do as :func:`run_upload` in a background task."""
-    backend.background_tasks.submit(volume_id, lambda: run_upload(backend, volume_id))
+    """Do as :func:`run_upload`, or as of a volume in use, in a background task."""
+    with volumes.ignore_missing(volume_id):
+        row = volume_store.get_for_driver(volume_id)
+        if row["owner"] is None and row["upload_image_id"]:
+            snapshot_uploads.upload(backend, row["upload_image_id"])
+        else:
+            backend.background_tasks.submit(volume_id, lambda: run_upload(backend, volume_id))
 
 
 def run_reimage(backend: Backend, volume_id: str) -> None:

@@ -17,7 +17,7 @@ from taskflow.flow import Flow
 
 from attachd import exception
 from attachd.db.row_types import DriverVolumeRow, SnapshotRow
-from attachd.db.volumes import snapshot_store, volume_store
+from attachd.db.volumes import image_cache_entries, snapshot_store, volume_store
 from attachd.drivers.abilities import ManageSnapshots, Snapshots
 from attachd.manager import backends, copy_progress, flow_runner, notify
 from attachd.manager.backends import Backend
@@ -155,7 +155,9 @@ def _delete(backend: Backend, row: SnapshotRow, lease: VolumeLease) -> bool:
         backend.check_ready()
         flow_runner.run(build(backend.driver, backends.snapshot_ref(row, volume)), {})
     except FAILURES as failure:
-        if not (unmanages and _is_left_to_recovery(row, failure)):
+        if row["project_id"] == image_cache_entries.PROJECT:
+            LOG.warning("Snapshot %s: left to recovery: %s", row["id"], failure)
+        elif not (unmanages and _is_left_to_recovery(row, failure)):
             failed = Event.UNMANAGE_FAILED if unmanages else Event.DELETE_FAILED
             _record_failure(lease, failed, failure)
         return False

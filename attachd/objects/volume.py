@@ -10,7 +10,7 @@ from attachd import states
 from attachd.context import RequestContext
 from attachd.db.attachments.connect_rules import READONLY
 from attachd.db.idempotency_keys import IdempotencyClaim
-from attachd.db.volumes import volume_store, volume_updates
+from attachd.db.volumes import upload_snapshots, volume_store, volume_updates
 from attachd.objects.base import AttachdObject, JsonField, Registry, scope
 
 
@@ -117,6 +117,14 @@ class Volume(AttachdObject):
             project_id=self.project_id,
         )
         self._follow(row)
+
+    def begin_upload_in_use(self, image_id: str) -> None:
+        """Apply the same transition to a volume in use, with a snapshot; see upload_snapshots."""
+        self._follow(upload_snapshots.begin(self.id, self.project_id, image_id))
+
+    def cancel_upload_in_use(self, image_id: str) -> None:
+        """Undo it before a manager has begun; raises InvalidTransition if one has."""
+        self._follow(upload_snapshots.cancel(self.id, image_id))
 
     def extend(self, size_gib: int) -> None:
         """Apply the transition to extending; raises QuotaExceeded."""

@@ -210,6 +210,30 @@ def upload(
     manager_api.upload_volume(ctx, volume)
 
 
+def upload_in_use(
+    ctx: RequestContext,
+    volume: Volume,
+    image_id: str,
+    create_image: Callable[[], object],
+) -> None:
+    """Do the same with a volume in use, of which a manager takes a snapshot.
+
+    :param create_image: as of :func:`upload`
+    :raises NoValidBackend: its backend reports that it cannot do this
+    :raises InvalidTransition: it is not in use
+    :raises Unavailable: as :func:`upload`
+    """
+    scheduler.check_read_snapshots(volume.host)
+    volume.begin_upload_in_use(image_id)
+    try:
+        create_image()
+    except exception.AttachdError:
+        with contextlib.suppress(exception.InvalidTransition, exception.NotFound):
+            volume.cancel_upload_in_use(image_id)
+        raise
+    manager_api.upload_volume(ctx, volume)
+
+
 def _revert_if_unsent(volume: Volume, event: Event, **values: Any) -> bool:
     """Record that a message was not sent; return whether that was still possible.
 

@@ -38,6 +38,9 @@ _RESERVED: Final = ("os_glance", SIGNATURE)
 other data."""
 
 
+_IN_USE: Final = "in-use"
+
+
 class UploadedType(TypedDict):
     """The type of a volume, as in the answer."""
 
@@ -76,20 +79,22 @@ def upload(
 ) -> Body:
     """Make an image, and have a manager send the volume to it."""
     volume = load.get(ctx, volume_id, policy.UPLOAD_IMAGE)
-    validation.parse_bool("force", body.get("force", False))  # It is not supported.
+    force = validation.parse_bool("force", body.get("force", False))
+    in_use = force and CONF.glance.enable_force_upload and volume.status == _IN_USE
+    upload_volume = backend_calls.upload_in_use if in_use else backend_calls.upload
     fields = _fields_of_image(ctx, volume, body, version)
     image_id = uuidutils.generate_uuid()
     api = ImageApi.of_caller(ctx.auth_token)
     properties = _properties(volume)
     try:
-        backend_calls.upload(
+        upload_volume(
             *(ctx, volume, image_id),
             lambda: api.create(image_id, {**properties, **fields}),
         )
     except exception.InvalidTransition as error:
         raise exception.InvalidVolume(
             reason=f"Volume {volume.id} status must be available to upload, currently "
-            f"{volume.status}. A snapshot of it, or a clone, can be made in use."
+            f"{volume.status}. A clone of a volume in use can be uploaded."
         ) from error
     return {"os-volume_upload_image": _uploaded(volume, image_id, fields)}
 

@@ -205,6 +205,7 @@ def move(
 ) -> VolumeRow:
     """Move a volume whose row is locked, and return ``row`` as it is then; see :func:`transition`.
 
+    :param values: with ``owner`` None, no manager finds work in this row
     :raises InvalidTransition: it is in no state for this event
     :raises InvalidVolume: it cannot be removed while it is attached or cloned
     """
@@ -223,7 +224,7 @@ def move(
     else:
         is_owned = allowed.target in IN_PROGRESS or event is Event.EXTEND_LOST
         owner = models.backend_of(row["host"]) if is_owned else None
-        _update_state(connection, row, allowed.target, attached, {**values, "owner": owner})
+        _update_state(connection, row, allowed.target, attached, {"owner": owner, **values})
     return row
 
 

@@ -2,6 +2,7 @@
 """Flows that take and delete a snapshot, make a volume of it, and revert a volume to it."""
 
 from collections.abc import Mapping
+import dataclasses
 from typing import Any
 
 from oslo_log import log
@@ -9,9 +10,10 @@ from taskflow import task
 from taskflow.patterns import linear_flow
 
 from attachd import exception
-from attachd.drivers.abilities import Answer, ManageSnapshots, Snapshots
+from attachd.drivers.abilities import Answer, ManageSnapshots, ReadSnapshots, Snapshots
 from attachd.drivers.base import Driver, SnapshotRef, VolumeRef
-from attachd.manager.flows.volume import Create
+from attachd.images.glance import ACTIVE, ImageApi
+from attachd.manager.flows.volume import Create, Upload, provider_values
 
 LOG = log.getLogger(__name__)
 
@@ -41,6 +43,11 @@ def build_unmanage(driver: Driver, snapshot: SnapshotRef) -> linear_flow.Flow:
 def build_volume(driver: Driver, volume: VolumeRef, snapshot: SnapshotRef) -> linear_flow.Flow:
     """Return the flow for a volume with the data of a snapshot; as build_create()."""
     return linear_flow.Flow("create from snapshot").add(CreateVolume(driver, volume, snapshot))
+
+
+def build_export(driver: Driver, snapshot: SnapshotRef, image_id: str) -> linear_flow.Flow:
+    """Return the flow that takes a snapshot and sends it to an image; it provides nothing."""
+    return linear_flow.Flow("export snapshot").add(UploadSnapshot(driver, snapshot, image_id))
 
 
 def build_revert(driver: Driver, snapshot: SnapshotRef) -> linear_flow.Flow:
@@ -155,6 +162,27 @@ class CreateVolume(Create):
     def execute(self) -> Answer:
         """Create; see drivers.abilities.Snapshots.create_from_snapshot()."""
         return _able(self._driver).create_from_snapshot(self._volume, self._snapshot)
+
+
+class UploadSnapshot(Upload):
+    """The backend takes the snapshot, and the manager sends its data to an image."""
+
+    def __init__(self, driver: Driver, snapshot: SnapshotRef, image_id: str) -> None:
+        super().__init__(driver, snapshot.volume, image_id)
+        self._snapshot = snapshot
+
+    def execute(self) -> None:
+        """Take and send, unless a manager was killed when it had sent all data."""
+        driver, snapshot = self._driver, self._snapshot
+        if not isinstance(driver, ReadSnapshots):
+            raise exception.BackendError(
+                f"Backend {driver.name} cannot upload volumes in use.", final=True
+            )
+        if ImageApi.of_service().get(self._image_id).status == ACTIVE:
+            return
+        answer = driver.create_snapshot(snapshot)
+        taken = dataclasses.replace(snapshot, **provider_values(answer))
+        self._send(lambda: driver.open_snapshot(taken), snapshot.size_gib)
 
 
 class Revert(_SnapshotTask):

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Flows that create, copy, delete, extend, manage and unmanage a volume."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 import dataclasses
 import time
 from typing import Any, Final
@@ -20,6 +21,7 @@ from attachd.drivers.abilities import (
     ManageExisting,
     OnlineExtend,
     StoredImage,
+    VolumeData,
 )
 from attachd.drivers.base import Driver, Export, VolumeRef, WithSecrets
 from attachd.images import checks, conversion, upload
@@ -204,11 +206,14 @@ class CloneOfImage(Import):
 
 def _with_answer(volume: VolumeRef, answer: CreateAnswer) -> VolumeRef:
     """Return a volume as it will be stored after its creation."""
+    return dataclasses.replace(volume, **provider_values(answer))
+
+
+def provider_values(answer: CreateAnswer) -> dict[str, Any]:
+    """Return the answer of a driver as it is passed to the driver later."""
     if isinstance(answer, WithSecrets):
-        return dataclasses.replace(
-            volume, provider=answer.answer, provider_secrets=answer.provider_secrets
-        )
-    return dataclasses.replace(volume, provider=answer)
+        return {"provider": answer.answer, "provider_secrets": answer.provider_secrets}
+    return {"provider": answer}
 
 
 def _without_answer(volume: VolumeRef) -> VolumeRef:
@@ -234,11 +239,18 @@ class Upload(_VolumeTask):
             raise exception.BackendError(
                 f"Backend {self._driver.name} cannot upload volumes.", final=True
             )
+        driver = self._driver
+        self._send(lambda: driver.open_data(self._volume, "ro"), self._volume.size_gib)
+
+    def _send(
+        self, open_data: Callable[[], AbstractContextManager[VolumeData]], size_gib: int
+    ) -> None:
+        """Send what is opened; each attempt opens it."""
         api = ImageApi.of_service()
         for remaining in reversed(range(CONF.glance.transfer_retries + 1)):
             try:
-                with self._driver.open_data(self._volume, "ro") as data:
-                    upload.upload_volume(api, self._image_id, data, self._volume.size_gib, _step)
+                with open_data() as data:
+                    upload.upload_volume(api, self._image_id, data, size_gib, _step)
             except exception.ImageServiceUnavailable as error:
                 if not remaining:
                     raise

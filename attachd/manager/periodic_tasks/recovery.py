@@ -33,6 +33,7 @@ from attachd.manager import (
     image_transfers,
     moves,
     notify,
+    snapshot_uploads,
     snapshots,
     telemetry,
     volumes,
@@ -225,6 +226,8 @@ def _volume_work(backend: Backend, row: VolumeRow) -> Callable[[], object]:
 
 
 def _snapshot_work(backend: Backend, row: RecoverableSnapshotRow) -> Callable[[], object]:
+    if snapshot_uploads.is_of_upload(row):
+        return functools.partial(snapshot_uploads.upload, backend, row["id"])
     work = snapshots.create if row["state"] == SnapshotState.CREATING else snapshots.delete
     return functools.partial(work, backend, row["id"])
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 import unittest
 
+from attachd.db.volumes import snapshot_store
 from attachd.states import VolumeState
 from attachd.tests.crash import volume_calls
 from attachd.tests.crash.calls import Call
@@ -32,6 +33,7 @@ read_timeout = 120
 conversion_dir = {folder}
 conversion_free_space = 0
 disk_formats = raw,qcow2
+enable_force_upload = true
 """
 
 
@@ -203,5 +205,29 @@ class Upload(Call):
         return [image for image in images if image["name"] == self.key]
 
 
-CALLS = (CreateRaw, CreateConverted, Reimage, Upload)
+class UploadInUse(Upload):
+    """The same with a volume in use, by force."""
+
+    def prepare(self) -> None:
+        """Attach it."""
+        super().prepare()
+        self.attachment = self._attach()
+
+    def request(self) -> Request:
+        """Return the call."""
+        body = {"image_name": self.key, "disk_format": _UPLOADED_AS, "force": True}
+        return self._action("os-volume_upload_image", body)
+
+    def wrong(self) -> Iterable[str]:
+        """It is in use as before, the image is complete, and no snapshot is left."""
+        yield from self._status_differs("in-use")
+        states = {image["status"] for image in self._images()}
+        yield from self._differs("images", {"active"}, states)
+        rows = [row["state"] for row in snapshot_store.list_of_volume(self.volume)]
+        yield from self._differs("snapshots", [], rows)
+        files = [path for path in (self._volumes_dir() / "snapshots").iterdir() if path.is_file()]
+        yield from self._differs("files of snapshots", [], files)
+
+
+CALLS = (CreateRaw, CreateConverted, Reimage, Upload, UploadInUse)
 CACHED_CALLS = (CreateCached,)

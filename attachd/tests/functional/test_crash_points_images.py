@@ -42,6 +42,9 @@ class EachStepTest(CrashCase, unittest.TestCase):
     def test_upload_killed_at_each_step_is_recovered(self):
         self.check(image_calls.Upload)
 
+    def test_upload_in_use_killed_at_each_step_is_recovered(self):
+        self.check(image_calls.UploadInUse)
+
 
 @full_only("crash")
 class EachCacheStepTest(CrashCase, unittest.TestCase):

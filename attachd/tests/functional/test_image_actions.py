@@ -118,6 +118,79 @@ class UploadTest(ImageCase):
         for force in (False, True):
             self.assertIn("must be available to upload", self.upload(400, force=force))
 
+    def attached(self, enable=True):
+        """Attach the volume, and permit its upload."""
+        conf_fixture.override(self, "enable_force_upload", enable, group="glance")
+        attachment = self.create_attachment(self.volume, connector={"host": "compute-1"})
+        self.expect(204, "POST", f"/attachments/{attachment}/action", {"os-complete": None})
+        self.assertEqual("in-use", self.show(self.volume)["status"])
+        return attachment
+
+    def test_volume_in_use_is_uploaded_by_force(self):
+        self.attached()
+        answer = self.upload(force=True)
+        self.assertEqual("uploading", answer["status"])
+        self.ended("in-use")
+        self.assertEqual("active", self.glance.images[answer["image_id"]]["status"])
+        self.assertEqual({}, self.driver.list_snapshots())
+        self.assertNotIn("open_data", [call.method for call in self.driver.calls])
+
+    def test_volume_in_use_is_refused_without_force_or_permission(self):
+        self.attached()
+        self.assertIn("must be available to upload", self.upload(400))
+        conf_fixture.override(self, "enable_force_upload", False, group="glance")
+        self.assertIn("must be available to upload", self.upload(400, force=True))
+        self.assertEqual({}, self.glance.images)
+
+    def test_available_volume_is_uploaded_by_force_without_snapshot(self):
+        conf_fixture.override(self, "enable_force_upload", True, group="glance")
+        self.upload(force=True)
+        self.ended()
+        self.assertNotIn("create_snapshot", [call.method for call in self.driver.calls])
+
+    def test_host_detaches_while_volume_in_use_is_uploaded(self):
+        attachment = self.attached()
+        self.glance.stop_in_the_middle()
+        self.upload(force=True)
+        wait_until(lambda: any(call.method == "open_snapshot" for call in self.driver.calls))
+        self.expect(400, "POST", "/attachments", {"attachment": {"volume_uuid": self.volume}})
+        self.expect(200, "DELETE", f"/attachments/{attachment}")
+        self.assertEqual("uploading", self.show(self.volume)["status"])
+        self.glance.over.set()
+        self.ended()
+        self.assertEqual({}, self.driver.list_snapshots())
+
+    def test_snapshot_of_upload_is_shown_to_administrators_alone(self):
+        self.attached()
+        self.glance.stop_in_the_middle()
+        image = self.upload(force=True)["image_id"]
+        self.assertEqual([], self.expect(200, "GET", "/snapshots").body["snapshots"])
+        self.expect(404, "GET", f"/snapshots/{image}")
+        path = "/snapshots?all_tenants=1"
+        shown = self.expect(200, "GET", path, token=wsgi_api.ADMIN).body["snapshots"]
+        self.assertEqual([image], [item["id"] for item in shown])
+        self.glance.over.set()
+        self.ended("in-use")
+
+    def test_refused_image_leaves_volume_in_use_without_snapshot(self):
+        self.attached()
+        for refusal, status in ((403, 403), (500, 503)):
+            self.glance.refuse_create = (refusal, b"<title>x</title><b>No.</b>")
+            self.upload(status, force=True)
+            self.ended("in-use")
+        path = "/snapshots?all_tenants=1"
+        self.assertEqual([], self.expect(200, "GET", path, token=wsgi_api.ADMIN).body["snapshots"])
+
+    def test_failed_upload_of_volume_in_use_leaves_no_image_and_a_message(self):
+        conf_fixture.override(self, "transfer_retries", 0, group="glance")
+        self.attached()
+        self.glance.refuse_data = [(413, b"too large")]
+        self.upload(force=True)
+        self.ended("in-use")
+        self.assertEqual(({}, {}), (self.glance.images, self.driver.list_snapshots()))
+        path = f"/messages?resource_uuid={self.volume}"
+        self.assertEqual(1, len(self.expect(200, "GET", path).body["messages"]))
+
     def test_second_upload_is_refused_while_one_runs(self):
         self.glance.stop_in_the_middle()
         self.upload()

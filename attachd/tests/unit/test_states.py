@@ -105,6 +105,7 @@ SNAPSHOT_ARROWS = {
     },
     Event.DELETED: {"deleting": GONE},
     Event.DELETE_FAILED: {"deleting": "error_deleting"},
+    Event.UPLOADED: {"creating": "deleting"},
     Event.UNMANAGE: {"available": "unmanaging", "error": "unmanaging"},
     Event.UNMANAGED: {"unmanaging": GONE},
     Event.UNMANAGE_FAILED: {"unmanaging": "error"},
