@@ -10,6 +10,7 @@ import testtools
 from attachd.db.volumes import image_cache_entries
 from attachd.manager.backends import ImageCacheLimits
 from attachd.tests.fixtures import (
+    ceph,
     deployments,
     fake_glance,
     glance_fixture,
@@ -18,6 +19,7 @@ from attachd.tests.fixtures import (
     lifetime,
     wsgi_api,
 )
+from attachd.tests.functional.test_backend_data import settings
 from attachd.tests.functional.test_images import MIB, ImageCase
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
@@ -119,6 +121,7 @@ class ServedCase(testtools.TestCase):
         body = {"volume": {"size": 1, "imageRef": image}}
         request = http_client.Request("POST", "/volumes", body)
         answers = client.request_at_once([request] * count)
+        self.assertEqual([202] * count, [answer.status for answer in answers], answers)
         volumes = [answer.body["volume"]["id"] for answer in answers]
         for volume in volumes:
             client.wait_for(volume, "available")
@@ -235,3 +238,34 @@ class KilledTest(ServedCase):
             self.assertEqual(content, self.data(volume, len(content)))
         wait_until(lambda: [it["status"] for it in self.entries(client)] == ["available"])
         self.assertIsNone(client.volume(volume)["source_volid"])
+
+
+@full_only("storage")
+class CephTest(ServedCase):
+    """Clones of the cache on Ceph: the key of a host reaches one image and no parent."""
+
+    def test_image_of_many_volumes_is_read_once_and_they_share_nothing(self):
+        cluster, prefix = ceph.shared(self), ceph.new_prefix()
+        cluster.require_statistics(self)
+        glance, content = fake_glance.FakeGlance(self), secrets.token_bytes(5 * MIB)
+        backend = settings("rbd", {**cluster.options(prefix), "image_cache_enabled": "true"})
+        self.path.write_text(
+            f"{backend}\n[glance]\nauth_type = none\nendpoint_override = {glance.url}\n"
+        )
+        self.start()
+        image = glance.add(content)
+        client = http_client.Client(f"{self.server.url}/v3")
+        volumes = self.create(client, image, 6)
+        self.assertEqual(1, glance.count_downloads(image))
+        (entry,) = self.entries(client)
+        for volume in (*volumes, entry["id"]):
+            with cluster.open_image(f"{prefix}{volume}") as opened:
+                self.assertEqual(content, opened.read(0, len(content)))
+                self.assertEqual(0, opened.overlap())
+                self.assertEqual([], list(opened.list_snaps()))
+        client.request_json("DELETE", f"/volumes/{entry['id']}")
+        client.wait_for(entry["id"], "gone")
+        for volume in volumes:
+            client.request_json("DELETE", f"/volumes/{volume}")
+            client.wait_for(volume, "gone")
+        self.assertEqual([], list(cluster.images(prefix)))
