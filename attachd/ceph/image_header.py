@@ -16,6 +16,7 @@ Source: Ceph's sources, cls/rbd/cls_rbd.cc.
 
 from collections.abc import Collection, Iterator, Mapping
 import contextlib
+import dataclasses
 import errno
 import re
 import struct
@@ -38,6 +39,8 @@ CHANGING: Final = frozenset({"access_timestamp", "modify_timestamp", "flags", "s
 """Keys that clients write: their values do not say where data is.  So do not the snapshots."""
 
 SIZE: Final = "size"
+UNFINISHED: Final = "attachd_unfinished"
+"""A key of a header that was written anew and lacks its snapshots."""
 _SNAPSHOT: Final = re.compile("snapshot_([0-9a-f]{16})")
 MAP_INVALID: Final = 3
 """The flags of an object map that is not used until it is built again, and of the fast diff."""
@@ -58,6 +61,11 @@ _HEADER_BYTES: Final = 6
 """Before the content of what object classes encode: two versions, and the length."""
 _UNREADABLE: Final = "(keys that are no text, too long or too many)"
 _ORDERS: Final = range(12, 27)
+_SNAPSHOT_START: Final = struct.Struct("<6xQ2xII")
+"""The id of a snapshot, the length of its namespace, and the kind, which begins this."""
+_KIND_BYTES: Final = 4
+_LENGTH: Final = struct.Struct("<I")
+_SNAPSHOT_END: Final = struct.Struct("<QQI")
 
 
 class Stored(TypedDict):
@@ -198,6 +206,49 @@ def snapshots(keys: Mapping[str, bytes]) -> list[int]:
     """Return the ids of the snapshots that a header has."""
     found = (_SNAPSHOT.fullmatch(key) for key in keys)
     return [int(match[1], 16) for match in found if match]
+
+
+@dataclasses.dataclass(frozen=True)
+class SnapshotEntry:
+    """What a header says of a snapshot; hosts can write it.
+
+    :ivar is_users: it was made by a user, and not by a group, a mirror or the trash
+    :ivar children: its clones of the second format
+    :ivar is_readable: False: a host has damaged it, and the rest is empty
+    """
+
+    name: str = ""
+    size_bytes: int = 0
+    is_users: bool = False
+    is_protected: bool = False
+    children: int = 0
+    is_readable: bool = False
+
+
+def read_snapshot(pool: Any, image_id: str, snapshot: int) -> SnapshotEntry | None:
+    """Return what a header says of a snapshot; None: it does not have it.
+
+    Source: Ceph's sources, cls/rbd/cls_rbd_types.h, SnapshotInfo; cls/rbd/cls_rbd.cc.
+    """
+    rados, header = bindings.load().rados, object_names.header_name(image_id)
+    request = _NUMBER.pack(snapshot)
+    try:
+        _, answer = pool.execute(header, "rbd", "snapshot_get", request)
+        _, status = pool.execute(header, "rbd", "get_protection_status", request)
+        return _parse_snapshot(answer, is_protected=status != bytes(1))
+    except rados.ObjectNotFound:
+        return None
+    except (rados.Error, struct.error, UnicodeDecodeError):
+        return SnapshotEntry(name=f"{snapshot}")
+
+
+def _parse_snapshot(answer: bytes, *, is_protected: bool) -> SnapshotEntry:
+    _id, length, kind = _SNAPSHOT_START.unpack_from(answer)
+    rest = answer[_SNAPSHOT_START.size - _KIND_BYTES + length :]
+    (length,) = _LENGTH.unpack_from(rest)
+    name, rest = rest[_LENGTH.size : _LENGTH.size + length], rest[_LENGTH.size + length :]
+    size_bytes, _time, children = _SNAPSHOT_END.unpack_from(rest)
+    return SnapshotEntry(name.decode(), size_bytes, kind == 0, is_protected, children, True)
 
 
 def count_lockers(pool: Any, image_id: str) -> int | None:

@@ -47,6 +47,10 @@ class Record:
     :ivar snapshot: the id of its snapshot
     :ivar cloned: the copy exists, and lacks only data; of a snapshot of a volume: it is complete
     :ivar lost: a host had removed the snapshot from the header, which was written anew since
+    :ivar adopted: the driver has not made the snapshot; until the record is complete, it stays
+        when the record is removed
+    :ivar former: the record of the same snapshot, unmanaged, that this one replaces; "": none
+    :ivar released: the snapshot is unmanaged: it is none of a volume, and stays
     """
 
     source: str
@@ -54,6 +58,9 @@ class Record:
     snapshot: int
     cloned: bool = False
     lost: bool = False
+    adopted: bool = False
+    former: str = ""
+    released: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,15 +100,82 @@ def branch(pool: Any, copy: str, source: Source, record: Record) -> None:
     if record.cloned:
         return
     objects.remove_names(pool, copy)  # A process was killed while it made it.
-    _make_view(pool, copy, source, record)
+    make_view(pool, copy, source, record)
     clone_view(pool, copy, copy, source.stored)
-    _write_record(pool, copy, dataclasses.replace(record, cloned=True))
+    _replace_record(pool, copy, record, cloned=True)
 
 
 def keep(pool: Any, name: str, source: Source, record: Record) -> None:
     """Make the view of a snapshot of a volume, with which it is complete."""
-    _make_view(pool, name, source, record)
-    _write_record(pool, name, dataclasses.replace(record, cloned=True))
+    make_view(pool, name, source, record)
+    complete(pool, name, record)
+
+
+def complete(pool: Any, name: str, record: Record) -> Record:
+    """Note that a snapshot of a volume is complete."""
+    return _replace_record(pool, name, record, cloned=True)
+
+
+def adopt(pool: Any, name: str, source: Source, snapshot: int, former: str) -> Record:
+    """Write the record of a snapshot that is in the header of the source.
+
+    :param former: its record, if it was unmanaged
+    """
+    record = Record(source.name, source.stored["id"], snapshot, adopted=True, former=former)
+    _write_record(pool, name, record)
+    return record
+
+
+def finish_adoption(pool: Any, name: str, record: Record) -> None:
+    """Give a snapshot the name of its record in the header, and remove its former record."""
+    if record.released:
+        _replace_record(pool, name, record, released=False)
+    if not record.adopted:
+        return
+    entry = image_header.read_snapshot(pool, record.source_id, record.snapshot)
+    if entry and entry.name != name:
+        source = object_names.header_name(record.source_id)
+        base.check_still_owner()
+        # A host may have given the name to another one: it is for people alone.
+        with contextlib.suppress(bindings.load().rados.Error):
+            arguments = _NUMBER.pack(record.snapshot) + object_names.encode(name)
+            pool.execute(source, "rbd", "snapshot_rename", arguments)
+            _notify(pool, source)
+    _drop_former(pool, record)
+
+
+def release(pool: Any, name: str) -> None:
+    """Note that a snapshot is unmanaged; remove the record of an incomplete one."""
+    record = read_record(pool, name)
+    if record is None or record.released:
+        return
+    if record.cloned:
+        _drop_former(pool, record)
+        _replace_record(pool, name, record, released=True, adopted=False, former="")
+    elif record.adopted:
+        drop(pool, name)
+    else:
+        forget(pool, name)
+
+
+def forget_released(pool: Any, name: str, record: Record) -> None:
+    """Remove a snapshot that is unmanaged, as :func:`forget` does with others."""
+    _replace_record(pool, name, record, released=False)
+    forget(pool, name)
+
+
+def _drop_former(pool: Any, record: Record) -> None:
+    former = read_record(pool, record.former) if record.former else None
+    if former and former.released and former.snapshot == record.snapshot:
+        drop(pool, record.former)
+
+
+def drop(pool: Any, name: str) -> None:
+    """Remove the view and the record of a snapshot, which stays."""
+    objects.remove_names(pool, f"{name}{VIEW_SUFFIX}")
+    base.check_still_owner()
+    with contextlib.suppress(bindings.load().rados.ObjectNotFound):
+        pool.remove_object(name)
 
 
 def clone_view(pool: Any, snapshot: str, copy: str, stored: image_header.Stored) -> None:
@@ -122,7 +196,7 @@ def clone_view(pool: Any, snapshot: str, copy: str, stored: image_header.Stored)
 
 def note_lost(pool: Any, name: str, record: Record) -> None:
     """Note that the header of the source had lost a snapshot, before it is added again."""
-    _write_record(pool, name, dataclasses.replace(record, lost=True))
+    _replace_record(pool, name, record, lost=True)
 
 
 def is_lost(pool: Any, record: Record) -> bool:
@@ -145,10 +219,17 @@ def check_snapshot(pool: Any, volume_id: str, record: Record) -> None:
 
 
 def forget(pool: Any, copy: str) -> None:
-    """Remove the snapshot of a copy that is complete or gone, the view, and the record."""
+    """Remove the snapshot of a copy that is complete or gone, the view, and the record.
+
+    One that is unmanaged stays.
+    """
     record, lib = read_record(pool, copy), bindings.load()
-    if record is None:
+    if record is None or record.released:
         return
+    if record.adopted and not record.cloned:
+        drop(pool, copy)
+        return
+    _drop_former(pool, record)
     source = object_names.header_name(record.source_id)
     base.check_still_owner()
     # Without the header there is no such snapshot; whatever a host has put there in its place
@@ -159,10 +240,13 @@ def forget(pool: Any, copy: str) -> None:
     base.check_still_owner()
     with contextlib.suppress(lib.rados.ObjectNotFound):
         pool.remove_self_managed_snap(record.snapshot)
-    objects.remove_names(pool, f"{copy}{VIEW_SUFFIX}")
-    base.check_still_owner()
-    with contextlib.suppress(lib.rados.ObjectNotFound):
-        pool.remove_object(copy)
+    if record.adopted:
+        # Other clients than the driver make an object map for a snapshot.
+        object_map = f"rbd_object_map.{record.source_id}.{record.snapshot:016x}"
+        base.check_still_owner()
+        with contextlib.suppress(lib.rados.ObjectNotFound):
+            pool.remove_object(object_map)
+    drop(pool, copy)
 
 
 def remove(pool: Any, copy: str) -> None:
@@ -228,7 +312,7 @@ def check_id(pool: Any, name: str) -> None:
         )
 
 
-def _make_view(pool: Any, snapshot: str, source: Source, record: Record) -> None:
+def make_view(pool: Any, snapshot: str, source: Source, record: Record) -> None:
     """Make an image that has the data of the source for its own."""
     view, stored = f"{snapshot}{VIEW_SUFFIX}", image_header.values(source.stored)
     objects.remove_names(pool, view)  # A process was killed while it made it.
@@ -267,6 +351,12 @@ def _notify(pool: Any, target: str) -> None:
     """
     with contextlib.suppress(bindings.load().rados.TimedOut):
         pool.notify(target, "", _NOTIFY_MS)
+
+
+def _replace_record(pool: Any, name: str, record: Record, **changes: Any) -> Record:
+    changed = dataclasses.replace(record, **changes)
+    _write_record(pool, name, changed)
+    return changed
 
 
 def _write_record(pool: Any, copy: str, record: Record) -> None:

@@ -24,6 +24,7 @@ from attachd.drivers.rbd import host_key, image_clones, lock_owner, users
 from attachd.drivers.rbd.clients import ClientRecords, RememberByRecord
 from attachd.drivers.rbd.cluster import Cluster, Session, blocklist_each
 from attachd.drivers.rbd.existing import ExistingImages
+from attachd.drivers.rbd.existing_snapshots import ExistingSnapshots
 from attachd.drivers.rbd.header_check import HeaderCheck
 from attachd.drivers.rbd.image_clients import WATCH_TIMEOUT, ImageClients, Watch
 from attachd.drivers.rbd.image_data import ImageAccess
@@ -144,6 +145,9 @@ class RbdDriver(
         self._host_key = host_key.HostKey(self._cluster, self.options)
         self._headers = HeaderCheck(self._pools, self._naming, self._users)
         self.clients = ClientRecords(self._cluster, self._naming, self._pools)
+        self.existing_snapshots = ExistingSnapshots(
+            self._cluster, self._naming, self._pools, self._headers
+        )
         self.existing = ExistingImages(
             self._cluster, self._naming, self._pools, self._headers.check_releasable
         )

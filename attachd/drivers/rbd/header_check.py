@@ -19,8 +19,6 @@ LOG = log.getLogger(__name__)
 
 _NUMBER: Final = struct.Struct("<Q")
 _OBJECT_MAP: Final = 8
-_UNFINISHED: Final = "attachd_unfinished"
-"""A key of a header that was written anew and lacks its snapshots."""
 
 
 class HeaderCheck:
@@ -115,7 +113,7 @@ class HeaderCheck:
 
         :param keys: that the header has
         """
-        if _UNFINISHED not in keys:
+        if image_header.UNFINISHED not in keys:
             present = image_header.snapshots(dict.fromkeys(keys, b""))
             images.views.note_lost(pool, stored["id"], present)
         write_with_snapshots(pool, images, stored, volume.size_gib * GIB)
@@ -128,10 +126,10 @@ def write_with_snapshots(
 
     Without the snapshots the header counts as changed, so that no host gets access to it.
     """
-    write_anew(pool, stored, size_bytes, {_UNFINISHED: b"1"})
+    write_anew(pool, stored, size_bytes, {image_header.UNFINISHED: b"1"})
     images.views.add_snapshots(pool, stored["id"])
     with bindings.load().rados.WriteOpCtx() as change:
-        pool.remove_omap_keys(change, (_UNFINISHED,))
+        pool.remove_omap_keys(change, (image_header.UNFINISHED,))
         base.check_still_owner()
         pool.operate_write_op(change, object_names.header_name(stored["id"]))
 

@@ -225,6 +225,7 @@ class Images:
             for image in (copy, clone, name):
                 self.clients.check_unused(pool, image)
             self._check_no_snapshots(pool, volume.id)
+            self.views.forget_useless(pool, name)
             copies.remove_foreign(pool, clone)
             copies.remove(pool, copy)
             _remove(pool, name, volume)

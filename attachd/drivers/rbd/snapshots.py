@@ -10,24 +10,23 @@ What the header of the volume says is a claim: a host can remove the snapshot fr
 writes then changes the data of the snapshot.  A snapshot that is missing there is not used.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 import contextlib
-from typing import Any, Final
+from typing import Any
 
 from attachd import exception
 from attachd.ceph import image_header
 from attachd.drivers import abilities, base
 from attachd.drivers.rbd import copies, header_check, image_data, objects
+from attachd.drivers.rbd.existing_snapshots import MAX_SNAPSHOTS, ExistingSnapshots
 from attachd.drivers.rbd.header_check import HeaderCheck
 from attachd.drivers.rbd.images import GIB, Images, Pools
 
-MAX_SNAPSHOTS: Final = 100
-"""Of one volume: each has a key in the header, which is read before each use of the image."""
 
-
-class ImageSnapshots(abilities.ReadSnapshots):
+class ImageSnapshots(abilities.ManageSnapshots, abilities.ReadSnapshots):
     """The ability of the driver, which sets the attributes."""
 
+    existing_snapshots: ExistingSnapshots
     _pools: Pools
     _headers: HeaderCheck
 
@@ -107,6 +106,26 @@ class ImageSnapshots(abilities.ReadSnapshots):
                 found |= images.views.list_snapshots(pool)
         return found
 
+    def list_manageable_snapshots(self) -> Iterable[abilities.ManageableSnapshot]:
+        """List the snapshots in the headers of volumes, with a record or without."""
+        return self.existing_snapshots.list()
+
+    def get_manageable_snapshot(
+        self, volume: base.VolumeRef, reference: Mapping[str, str]
+    ) -> abilities.ManageableSnapshot:
+        """Return one of the volume, by its name."""
+        return self.existing_snapshots.get(volume, reference)
+
+    def manage_snapshot(
+        self, snapshot: base.SnapshotRef, reference: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """Make a record and a view of a snapshot in the header."""
+        return self.existing_snapshots.manage(snapshot, reference)
+
+    def unmanage_snapshot(self, snapshot: base.SnapshotRef) -> None:
+        """Note in the record that the snapshot is unmanaged."""
+        self.existing_snapshots.unmanage(snapshot)
+
     def _check_others(
         self, pool: Any, images: Images, volume: base.VolumeRef, image_id: str
     ) -> None:
@@ -128,7 +147,7 @@ class ImageSnapshots(abilities.ReadSnapshots):
 def _read(pool: Any, name: str, snapshot: base.SnapshotRef) -> copies.Record:
     """Return the record of a complete snapshot; raises BackendError, final=True: there is none."""
     record = copies.read_record(pool, name)
-    if record is None or not record.cloned:
+    if record is None or not record.cloned or record.released:
         raise exception.BackendError(f"Snapshot {snapshot.id} is missing.", final=True)
     if copies.is_lost(pool, record):
         raise exception.BackendError(

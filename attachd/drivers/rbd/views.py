@@ -4,6 +4,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+from attachd.ceph import image_header
 from attachd.drivers.rbd import copies, objects
 from attachd.drivers.rbd.users import Naming
 
@@ -39,13 +40,13 @@ class Views:
         beginning = self.snapshot_name("")
         return {
             name.removeprefix(beginning): self._naming.volume_id(record.source) or ""
-            for name, record in self._records(pool)
-            if name.startswith(beginning) and record.cloned
+            for name, record in self.records(pool)
+            if name.startswith(beginning) and record.cloned and not record.released
         }
 
     def snapshots_of(self, pool: Any, image_id: str) -> list[tuple[str, copies.Record]]:
         """Return the snapshots of an image, also those of copies in progress, by their age."""
-        found = [item for item in self._records(pool) if item[1].source_id == image_id]
+        found = [item for item in self.records(pool) if item[1].source_id == image_id]
         return sorted(found, key=lambda item: item[1].snapshot)
 
     def add_snapshots(self, pool: Any, image_id: str) -> None:
@@ -64,19 +65,42 @@ class Views:
 
     def describe_need(self, pool: Any, image: str) -> str:
         """Return why an image has to stay; "": it may go."""
-        needing = [name for name, record in self._records(pool) if record.source == image]
+        needing = [
+            name
+            for name, record in self.records(pool)
+            if record.source == image and not _is_useless(pool, record)
+        ]
         if not needing:
             return ""
         if needing[-1].startswith(self.snapshot_name("")):
-            return f"has snapshots: their data is in the objects of image {image}."
+            return (
+                f"has snapshots, of which some may be unmanaged: their data is in the objects of "
+                f"image {image}."
+            )
         return f"is being copied: image {image} is needed until then."
 
-    def _records(self, pool: Any) -> Iterator[tuple[str, copies.Record]]:
+    def records(self, pool: Any) -> Iterator[tuple[str, copies.Record]]:
+        """Read the records of all copies and snapshots that have a view, by their names."""
         found = {name.removesuffix(copies.VIEW_SUFFIX) for name in self.list_names(pool)}
         for name in sorted(found):
             if record := copies.read_record(pool, name):
                 yield name, record
 
+    def forget_useless(self, pool: Any, image: str) -> None:
+        """Remove the unmanaged snapshots of an image that are lost, with the image."""
+        for name, record in list(self.records(pool)):
+            if record.source == image and _is_useless(pool, record):
+                copies.forget_released(pool, name, record)
+
     @staticmethod
     def _begin_with(pool: Any, *beginnings: str) -> Sequence[str]:
         return [name for name in objects.list_ids(pool) if name.startswith(beginnings)]
+
+
+def _is_useless(pool: Any, record: copies.Record) -> bool:
+    """Return whether a snapshot is unmanaged, and lost, so that it cannot be managed again."""
+    if not record.released or record.lost:
+        return record.released
+    keys = image_header.read(pool, record.source_id)
+    is_there = record.snapshot in image_header.snapshots(keys)
+    return not is_there and image_header.UNFINISHED not in keys
