@@ -3,8 +3,10 @@
 
 from collections.abc import Iterable
 from http import client as http
+from pathlib import Path
 from typing import Any, Final
 
+from oslo_utils import units
 import sqlalchemy as sa
 
 from attachd.db import models
@@ -151,4 +153,67 @@ class CreateOf(volume_calls.Create):
         self.source.clean()
 
 
+class Manage(Take):
+    """POST /manageable_snapshots, of a file with data."""
+
+    def prepare(self) -> None:
+        """Have a file."""
+        super().prepare()
+        self.files = self._volumes_dir() / "snapshots" / "manageable"
+        self.file = self.files / f"then {self.key}"
+        with self.file.open("wb") as file:
+            file.write(_BEFORE)
+            file.truncate(units.Gi)
+        self.state = _state(self.file)
+
+    def request(self) -> Request:
+        """Return the call."""
+        reference = {"source-name": self.file.name}
+        wanted = {"volume_id": self.volume, "ref": reference, "name": self.key}
+        return self._post("/manageable_snapshots", {"snapshot": wanted})
+
+    def wrong(self) -> Iterable[str]:
+        """There is one snapshot, it is the file, and the file is nothing else."""
+        yield from super().wrong()
+        found = [_state(self.files.parent / row["id"]) for row in self._snapshots()]
+        yield from self._differs("files", [self.state], found)
+        yield from self._differs("objects", [], list(self.files.iterdir()))
+
+
+class Unmanage(Remove):
+    """The action os-unmanage of a snapshot."""
+
+    def prepare(self) -> None:
+        """Have a snapshot with data."""
+        Call.prepare(self)
+        self._write(_BEFORE)
+        self.snapshot = self._take()
+        snapshots = self._volumes_dir() / "snapshots"
+        self.file = snapshots / "manageable" / f"snapshot-{self.snapshot}"
+        self.state = _state(snapshots / self.snapshot)
+
+    def request(self) -> Request:
+        """Return the call."""
+        return Request("POST", f"/snapshots/{self.snapshot}/action", {"os-unmanage": {}})
+
+    def wrong(self) -> Iterable[str]:
+        """It is gone, and its file is an object."""
+        yield from super().wrong()
+        yield from self._differs("file", self.state, _state(self.file))
+
+    def clean(self) -> None:
+        """Remove the file as well."""
+        super().clean()
+        self.file.unlink(missing_ok=True)
+
+
+def _state(file: Path) -> tuple[int, int, bytes] | None:
+    """Return inode, size and first bytes of a file; None: there is none."""
+    if not file.exists():
+        return None
+    with file.open("rb") as opened:
+        return file.stat().st_ino, file.stat().st_size, opened.read(len(_BEFORE))
+
+
 CALLS = (Take, Remove, Revert, Cascade, CreateOf)
+MANAGE_CALLS = (Manage, Unmanage)
