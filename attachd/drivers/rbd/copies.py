@@ -264,8 +264,14 @@ def clone_foreign(pool: Any, clone: str, parents: Any, parent: tuple[str, str]) 
     :param parents: the pool of the other image
     :param parent: its name, and its snapshot
     """
+    lib = bindings.load().rbd
     base.check_still_owner()
-    bindings.load().rbd.RBD().clone(parents, *parent, pool, clone)
+    try:
+        lib.RBD().clone(parents, *parent, pool, clone)
+    except lib.ImageNotFound as error:
+        raise exception.BackendError(
+            f"Image {parent[0]} was deleted before a volume was made of it.", final=True
+        ) from error
     check_id(pool, clone)
 
 

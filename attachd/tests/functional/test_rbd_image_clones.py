@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Volumes of images that a real Glance keeps in the same Ceph."""
 
+import contextlib
 import secrets
 
 import requests
 
+from attachd import exception
 from attachd.ceph import bindings
 from attachd.drivers import abilities, base
 from attachd.tests.fixtures import (
@@ -128,6 +130,47 @@ class LocationTest(ImagePoolCase):
 
     def orphans(self):
         return list(self.driver.list_orphans())
+
+
+class DeletedImageTest(ImagePoolCase):
+    """An image that is deleted, as far as Ceph allows it, while a volume is made of it."""
+
+    def remove_image(self, name, pool=ceph.IMAGE_POOL):
+        with contextlib.suppress(bindings.load().rbd.Error):  # It is gone, or has clones.
+            super().remove_image(name, pool)
+
+    def clone(self, step):
+        """Clone an image that is deleted at a step of the driver; return what is left of them."""
+        image, volume, left = self.add_image(), base.VolumeRef(new_id(), 1), step
+        self.addCleanup(self.driver.delete, volume)
+
+        def check():
+            nonlocal left
+            left -= 1
+            if not left:
+                self.remove_image(image)
+
+        with base.ownership(check):
+            answer = self.driver.clone_image(volume, self.stored(image, self.url(image)))
+        with self.driver.open_data(base.VolumeRef(volume.id, 1, answer), "ro") as data:
+            self.assertEqual(DATA, data.read(0, 4096))
+        self.driver.delete(volume)
+        return left
+
+    def test_image_deleted_before_it_is_cloned_is_an_error_and_leaves_nothing(self):
+        before = self.backend.orphans()
+        with self.assertRaisesRegex(exception.BackendError, "was deleted before") as raised:
+            self.clone(1)
+        self.assertTrue(raised.exception.final)
+        self.assertEqual(before, self.backend.orphans())
+        self.assertEqual({}, dict(self.driver.list_volumes()))
+
+    def test_volume_has_the_data_of_an_image_deleted_while_it_is_cloned(self):
+        before, step = self.backend.orphans(), 2
+        while self.clone(step) <= 0:
+            self.assertEqual(before, self.backend.orphans(), step)
+            step += 1
+        self.assertGreater(step, 3)
 
 
 @full_only("storage")
