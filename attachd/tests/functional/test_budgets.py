@@ -17,6 +17,8 @@ BENCHMARK = TOP / "benchmarks" / "attach_cycle.py"
 PAGE = TOP / "doc" / "source" / "admin" / "performance.rst"
 ENOUGH_CYCLES = 100
 """Cycles among which what the process does every few seconds is less than the tolerance."""
+PERIODIC_STATEMENTS = 6
+"""How many statements a second the periodic work of an idle process has at most."""
 
 BUDGETS = {
     "sql statements": 25,
@@ -36,13 +38,16 @@ class BudgetsTest(unittest.TestCase):
             self.skipTest("installed without the benchmarks")
 
     def test_attach_cycle_is_within_budgets(self):
-        counted = self._measure()
+        found = self._measure()
+        counted = found["per_cycle"]
+        periodic = PERIODIC_STATEMENTS / found["cycles_per_second"]
         self.assertAlmostEqual(BUDGETS["rpc calls"], counted["rpc calls"], delta=0.01)
         for name, most in BUDGETS.items():
             with self.subTest(name):
                 self.assertGreater(counted[name], 0.9 * most, "lower the budget")
-                # Half a statement of periodic work, and calls in the same proportion.
-                self.assertLess(counted[name], most + max(0.5, most / 50))
+                # Half a statement of periodic work, or more on a slow machine, and calls in the
+                # same proportion.
+                self.assertLess(counted[name], most + max(0.5, most / 50, periodic))
 
     def test_page_of_documentation_has_the_budgets(self):
         text = PAGE.read_text(encoding="utf-8")
@@ -68,4 +73,4 @@ class BudgetsTest(unittest.TestCase):
                 (found,) = json.loads(result.read_text(encoding="utf-8"))["results"]
                 if found["cycles"] >= ENOUGH_CYCLES:
                     break
-        return found["per_cycle"]
+        return found

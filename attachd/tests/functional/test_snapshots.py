@@ -109,6 +109,8 @@ class FailureTest(SnapshotCase):
         with self.driver.raising(error, "create_snapshot"):
             taken = self.take()
             self.wait_for(taken, "error")
+        # The state is stored before the message.
+        wait_until(lambda: self.expect(200, "GET", "/messages").body["messages"])
         messages = self.expect(200, "GET", "/messages").body["messages"]
         self.assertEqual([taken], [item["resource_uuid"] for item in messages])
         self.assertNotIn("secret", f"{messages}")
