@@ -19,14 +19,17 @@ from typing import NamedTuple
 import unittest
 
 from cycle import report
+import sqlalchemy as sa
 
+from attachd import host_identity
 from attachd.api import microversions as mv
 from attachd.api import policy_rules
 from attachd.api.attachments import handlers as attachment_handlers
 from attachd.api.info import handlers as info_handlers
 from attachd.api.volumes import handlers as volume_handlers
 from attachd.conf import CONF
-from attachd.db import audit, models, quotas, row_counts
+from attachd.db import audit, host_fences, models, quotas, row_counts
+from attachd.db.attachments import async_requests
 from attachd.db.engine import session
 from attachd.manager.audit import hosts, runner
 from attachd.manager.backends import Backend, export, volume_ref
@@ -38,6 +41,9 @@ from attachd.tests.fixtures import api_context, backends, conf_fixture, large_da
 from attachd.tests.fixtures.lifetime import temp_dir
 
 SMALLEST = 10_000
+FENCED_HOST = "fenced-host"
+FENCED = 100
+"""How many attachments the host has that is fenced."""
 
 
 class Reads(NamedTuple):
@@ -130,6 +136,7 @@ def _database(volumes: int) -> Iterator[Backend]:
         backend = backends.FakeBackend("fast", backends.RecordingDriver())
         backend.setup()
         _fill(backend)
+        _move_to_fenced_host(backend)
         yield backend
     finally:
         owner.doCleanups()
@@ -144,6 +151,21 @@ def _fill(backend: backends.FakeBackend) -> None:
         for row in page.attachments:
             if row["state"] == AttachmentState.ATTACHED:
                 backend.driver.grant(volume_ref(page.volumes[row["volume_id"]]), export(row))
+
+
+def _move_to_fenced_host(backend: Backend) -> None:
+    """Have one host with few attachments, of volumes of another backend."""
+    table = models.attachments
+    others = sa.select(models.volumes.c.id).where(models.volumes.c.backend_host != backend.host)
+    ids = (
+        sa.select(table.c.id)
+        .where(table.c.volume_id.in_(others), table.c.state == AttachmentState.ATTACHED)
+        .limit(FENCED)
+    )
+    values = {"host": FENCED_HOST, "host_key": host_identity.host_key(FENCED_HOST)}
+    with session.writer() as connection:
+        found = connection.execute(ids).scalars().all()
+        connection.execute(table.update().where(table.c.id.in_(found)).values(**values))
 
 
 def _list_actions(backend: Backend) -> list[Action]:
@@ -164,12 +186,23 @@ def _list_actions(backend: Backend) -> list[Action]:
         Action("metrics", lambda: row_counts.count(60, 0), lists=True),
         Action("recovery, first", lambda: recovery.recover_all(backend, Backoff())),
         Action("recovery", lambda: recovery.recover_stale(backend, Backoff())),
+        Action(f"fence of a host with {FENCED}", _fence),
         Action("expiry", lambda: purge.expire_attachments(backend)),
         Action("conditions", lambda: conditions.observe(backend), lists=True),
         Action("start: exports", EnsureExportsTask(backend).run_once, lists=True),
         Action("audit", lambda: runner.compare(backend), lists=True),
         Action("audit of hosts", lambda: hosts.compare(backend), lists=True),
     ]
+
+
+def _fence() -> None:
+    """Fence a host, and begin with each of its attachments, without the calls of managers."""
+    host_fences.fence(FENCED_HOST, "measured", None)
+    rows = host_fences.list_unfenced([FENCED_HOST])
+    if len(rows) != FENCED:
+        raise AssertionError(f"{len(rows)} attachments are to be fenced, not {FENCED}")
+    for row in rows:
+        async_requests.fence_on_host(row["id"], row["volume_id"])
 
 
 def _find_ids(project: str) -> tuple[str, str]:
