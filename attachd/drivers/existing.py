@@ -2,7 +2,7 @@
 """Existing objects with names, such as files, that become volumes by a rename, and the reverse.
 
 A driver gets the ability with :class:`ManageByName`, and an :class:`ExistingObjects` for its kind
-of objects.
+of objects; that for snapshots with :class:`ManageSnapshotsByName` and :class:`ExistingSnapshots`.
 """
 
 import abc
@@ -12,7 +12,12 @@ from typing import Any, Final
 
 from attachd import exception
 from attachd.drivers import base
-from attachd.drivers.abilities import ManageableObject, ManageableSnapshot, ManageExisting
+from attachd.drivers.abilities import (
+    ManageableObject,
+    ManageableSnapshot,
+    ManageExisting,
+    ManageSnapshots,
+)
 
 KEY: Final = "source-name"
 """The key of references."""
@@ -72,6 +77,60 @@ class ManageByName(ManageExisting):
     def unmanage(self, volume: base.VolumeRef) -> None:
         """Rename a volume to an object; refused while it is exported."""
         self.existing.unmanage(volume)
+
+
+class ExistingSnapshots(abc.ABC):
+    """The objects of one kind that can become snapshots of one backend."""
+
+    @abc.abstractmethod
+    def list(self) -> Iterable[ManageableSnapshot]:
+        """List the snapshots, and the objects; see ManageSnapshots."""
+
+    @abc.abstractmethod
+    def get(self, volume: base.VolumeRef, reference: Mapping[str, str]) -> ManageableSnapshot:
+        """Return one of them for a volume, by its name.
+
+        :raises InvalidInput: of the field "ref": there is none
+        """
+
+    @abc.abstractmethod
+    def manage(
+        self, snapshot: base.SnapshotRef, reference: Mapping[str, str]
+    ) -> dict[str, Any] | None:
+        """Make a snapshot of an object, unless it is one already; see ManageSnapshots."""
+
+    @abc.abstractmethod
+    def unmanage(self, snapshot: base.SnapshotRef) -> None:
+        """Make an object of a snapshot; see ManageSnapshots."""
+
+
+class ManageSnapshotsByName(ManageSnapshots):
+    """The ability to manage existing snapshots, by the name in ``source-name``.
+
+    :ivar existing_snapshots: the objects, set by the driver
+    """
+
+    existing_snapshots: ExistingSnapshots
+
+    def list_manageable_snapshots(self) -> Iterable[ManageableSnapshot]:
+        """List the snapshots, and the objects that could become some."""
+        return self.existing_snapshots.list()
+
+    def get_manageable_snapshot(
+        self, volume: base.VolumeRef, reference: Mapping[str, str]
+    ) -> ManageableSnapshot:
+        """Return one of them, by its name."""
+        return self.existing_snapshots.get(volume, reference)
+
+    def manage_snapshot(
+        self, snapshot: base.SnapshotRef, reference: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """Make a snapshot of an object."""
+        return self.existing_snapshots.manage(snapshot, reference) or {}
+
+    def unmanage_snapshot(self, snapshot: base.SnapshotRef) -> None:
+        """Make an object of a snapshot."""
+        self.existing_snapshots.unmanage(snapshot)
 
 
 def managed(name: str, size_bytes: int, volume_id: str, pool: str = "") -> ManageableObject:

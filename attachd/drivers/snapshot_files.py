@@ -11,7 +11,7 @@ import contextlib
 from pathlib import Path
 from typing import Any, Final
 
-from attachd.drivers import abilities, base, existing_files, sparse
+from attachd.drivers import abilities, base, existing, existing_files, sparse
 
 SNAPSHOTS: Final = "snapshots"
 """The directory of the snapshots, in that of the volumes."""
@@ -57,11 +57,34 @@ def existing_snapshots(
     )
 
 
-class FileSnapshots(abilities.ManageSnapshots, abilities.ReadSnapshots):
+class ManageSnapshotFiles(abilities.ManageSnapshots):
+    """The ability to manage files as snapshots.
+
+    :ivar existing_snapshots: the files that can become snapshots, set by the driver
+    """
+
+    existing_snapshots: existing.ExistingObjects
+
+    def list_manageable_snapshots(self) -> Iterable[abilities.ManageableSnapshot]:
+        """List the files; of which volume they are is not known here."""
+        return [as_snapshot(item) for item in self.existing_snapshots.list()]
+
+    def manage_snapshot(
+        self, snapshot: base.SnapshotRef, reference: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """Rename a file to a snapshot."""
+        self.existing_snapshots.manage(_as_volume(snapshot), reference)
+        return {}
+
+    def unmanage_snapshot(self, snapshot: base.SnapshotRef) -> None:
+        """Rename a snapshot to a file."""
+        self.existing_snapshots.unmanage(_as_volume(snapshot))
+
+
+class FileSnapshots(ManageSnapshotFiles, abilities.ReadSnapshots):
     """The ability of a driver whose volumes are files on this machine.
 
-    :ivar snapshots: set by the driver, as the next one
-    :ivar existing_snapshots: the files that can become snapshots
+    :ivar snapshots: set by the driver
     """
 
     copies_snapshots = True
@@ -98,10 +121,6 @@ class FileSnapshots(abilities.ManageSnapshots, abilities.ReadSnapshots):
         """List the files; their volumes are not known here."""
         return dict.fromkeys(self.snapshots.sizes(), "")
 
-    def list_manageable_snapshots(self) -> Iterable[abilities.ManageableSnapshot]:
-        """List the files; of which volume they are is not known here."""
-        return [as_snapshot(item) for item in self.existing_snapshots.list()]
-
     def get_manageable_snapshot(
         self,
         volume: base.VolumeRef,  # noqa: ARG002  the directory is that of all volumes
@@ -109,17 +128,6 @@ class FileSnapshots(abilities.ManageSnapshots, abilities.ReadSnapshots):
     ) -> abilities.ManageableSnapshot:
         """Return one of them, by the name of its file."""
         return as_snapshot(self.existing_snapshots.get(reference))
-
-    def manage_snapshot(
-        self, snapshot: base.SnapshotRef, reference: Mapping[str, str]
-    ) -> dict[str, Any]:
-        """Rename a file to a snapshot."""
-        self.existing_snapshots.manage(_as_volume(snapshot), reference)
-        return {}
-
-    def unmanage_snapshot(self, snapshot: base.SnapshotRef) -> None:
-        """Rename a snapshot to a file."""
-        self.existing_snapshots.unmanage(_as_volume(snapshot))
 
 
 def as_snapshot(item: abilities.ManageableObject) -> abilities.ManageableSnapshot:
@@ -130,5 +138,5 @@ def as_snapshot(item: abilities.ManageableObject) -> abilities.ManageableSnapsho
 
 
 def _as_volume(snapshot: base.SnapshotRef) -> base.VolumeRef:
-    """Return what ExistingFiles needs of a snapshot: its id and its size."""
-    return base.VolumeRef(snapshot.id, snapshot.size_gib)
+    """Return what files that may become volumes need of a snapshot."""
+    return base.VolumeRef(snapshot.id, snapshot.size_gib, pool=snapshot.volume.pool)

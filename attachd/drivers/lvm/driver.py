@@ -27,11 +27,10 @@ from attachd.linux import boot
 _TARGETS: Final[dict[str, type[Target]]] = {"lio": Lio, "nvmet": Nvmet}
 
 
-class _Snapshots(abilities.ManageSnapshots, abilities.ReadSnapshots):
+class _Snapshots(existing.ManageSnapshotsByName, abilities.ReadSnapshots):
     """The ability of the driver to take snapshots, and to manage existing ones."""
 
     pools: Pools
-    existing_snapshots: ExistingSnapshots
 
     def create_snapshot(self, snapshot: base.SnapshotRef) -> dict[str, Any]:
         """Create a thin snapshot, or copy the LV."""
@@ -65,27 +64,6 @@ class _Snapshots(abilities.ManageSnapshots, abilities.ReadSnapshots):
         """List the LVs of snapshots; their names do not tell their volumes."""
         groups = self.pools.in_groups()
         return {found: "" for group in groups for found in group.snapshots.list_ids()}
-
-    def list_manageable_snapshots(self) -> Iterable[abilities.ManageableSnapshot]:
-        """List the LVs that are no volumes."""
-        return self.existing_snapshots.list()
-
-    def get_manageable_snapshot(
-        self, volume: base.VolumeRef, reference: Mapping[str, str]
-    ) -> abilities.ManageableSnapshot:
-        """Return one of them, by the names of the volume's group and the LV."""
-        return self.existing_snapshots.get(volume, reference)
-
-    def manage_snapshot(
-        self, snapshot: base.SnapshotRef, reference: Mapping[str, str]
-    ) -> dict[str, Any]:
-        """Rename an LV to a snapshot."""
-        self.existing_snapshots.manage(snapshot, reference)
-        return {}
-
-    def unmanage_snapshot(self, snapshot: base.SnapshotRef) -> None:
-        """Rename a snapshot to an LV."""
-        self.existing_snapshots.unmanage(snapshot)
 
 
 class LvmDriver(

@@ -22,7 +22,7 @@ RELEASED_PREFIX: Final = "snapshot-"
 """Before the id in the name of an unmanaged snapshot."""
 
 
-class ExistingSnapshots:
+class ExistingSnapshots(existing.ExistingSnapshots):
     """The LVs that can become snapshots of one backend."""
 
     def __init__(self, pools: Pools) -> None:

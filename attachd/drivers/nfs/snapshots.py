@@ -5,24 +5,22 @@ A snapshot is a file on the share of its volume.  A volume that is attached gets
 NfsDriver.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 import dataclasses
 from typing import Any
 
 from attachd.drivers import abilities, base, snapshot_files
-from attachd.drivers.nfs.pools import ExistingFiles, Pools
+from attachd.drivers.nfs.pools import Pools
 
 
-class ShareSnapshots(abilities.ManageSnapshots):
+class ShareSnapshots(snapshot_files.ManageSnapshotFiles):
     """The ability of the driver.
 
-    :ivar pools: set by the driver, as the next one
-    :ivar existing_snapshots: the files that can become snapshots
+    :ivar pools: set by the driver
     """
 
     copies_snapshots = True
     pools: Pools
-    existing_snapshots: ExistingFiles
 
     def create_snapshot(self, snapshot: base.SnapshotRef) -> dict[str, Any]:
         """Copy the volume's file; refused while it is exported."""
@@ -53,10 +51,6 @@ class ShareSnapshots(abilities.ManageSnapshots):
         """List the files of all shares; their volumes are not known here."""
         return {found: "" for ids in self.pools.call_each("snapshot_ids") for found in ids}
 
-    def list_manageable_snapshots(self) -> Iterable[abilities.ManageableSnapshot]:
-        """List the files of all shares; of which volume they are is not known here."""
-        return [snapshot_files.as_snapshot(item) for item in self.existing_snapshots.list()]
-
     def get_manageable_snapshot(
         self, volume: base.VolumeRef, reference: Mapping[str, str]
     ) -> abilities.ManageableSnapshot:
@@ -65,19 +59,3 @@ class ShareSnapshots(abilities.ManageSnapshots):
         if not item.refusal and item.pool not in {"", volume.pool or self.pools.backend}:
             item = dataclasses.replace(item, refusal=f"It is on another share, {item.pool}.")
         return snapshot_files.as_snapshot(item)
-
-    def manage_snapshot(
-        self, snapshot: base.SnapshotRef, reference: Mapping[str, str]
-    ) -> dict[str, Any]:
-        """Rename a file on the share of the volume to a snapshot."""
-        self.existing_snapshots.manage(_as_volume(snapshot), reference)
-        return {}
-
-    def unmanage_snapshot(self, snapshot: base.SnapshotRef) -> None:
-        """Rename a snapshot to a file."""
-        self.existing_snapshots.unmanage(_as_volume(snapshot))
-
-
-def _as_volume(snapshot: base.SnapshotRef) -> base.VolumeRef:
-    """Return what ExistingFiles needs of a snapshot."""
-    return base.VolumeRef(snapshot.id, snapshot.size_gib, pool=snapshot.volume.pool)

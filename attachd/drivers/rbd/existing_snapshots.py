@@ -44,7 +44,7 @@ class _Found:
     record: str = ""
 
 
-class ExistingSnapshots:
+class ExistingSnapshots(existing.ExistingSnapshots):
     """The snapshots of volumes that this driver has not made, or that were unmanaged.
 
     They are named "IMAGE@SNAPSHOT", with "POOL/" before it if the backend has several pools.

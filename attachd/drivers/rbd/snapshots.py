@@ -10,23 +10,22 @@ What the header of the volume says is a claim: a host can remove the snapshot fr
 writes then changes the data of the snapshot.  A snapshot that is missing there is not used.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 import contextlib
 from typing import Any
 
 from attachd import exception
 from attachd.ceph import image_header
-from attachd.drivers import abilities, base
+from attachd.drivers import abilities, base, existing
 from attachd.drivers.rbd import copies, header_check, image_data, objects
-from attachd.drivers.rbd.existing_snapshots import MAX_SNAPSHOTS, ExistingSnapshots
+from attachd.drivers.rbd.existing_snapshots import MAX_SNAPSHOTS
 from attachd.drivers.rbd.header_check import HeaderCheck
 from attachd.drivers.rbd.images import GIB, Images, Pools
 
 
-class ImageSnapshots(abilities.ManageSnapshots, abilities.ReadSnapshots):
+class ImageSnapshots(existing.ManageSnapshotsByName, abilities.ReadSnapshots):
     """The ability of the driver, which sets the attributes."""
 
-    existing_snapshots: ExistingSnapshots
     _pools: Pools
     _headers: HeaderCheck
 
@@ -105,26 +104,6 @@ class ImageSnapshots(abilities.ManageSnapshots, abilities.ReadSnapshots):
             with images.open_pool() as pool, images.errors("The snapshots could not be listed"):
                 found |= images.views.list_snapshots(pool)
         return found
-
-    def list_manageable_snapshots(self) -> Iterable[abilities.ManageableSnapshot]:
-        """List the snapshots in the headers of volumes, with a record or without."""
-        return self.existing_snapshots.list()
-
-    def get_manageable_snapshot(
-        self, volume: base.VolumeRef, reference: Mapping[str, str]
-    ) -> abilities.ManageableSnapshot:
-        """Return one of the volume, by its name."""
-        return self.existing_snapshots.get(volume, reference)
-
-    def manage_snapshot(
-        self, snapshot: base.SnapshotRef, reference: Mapping[str, str]
-    ) -> dict[str, Any]:
-        """Make a record and a view of a snapshot in the header."""
-        return self.existing_snapshots.manage(snapshot, reference)
-
-    def unmanage_snapshot(self, snapshot: base.SnapshotRef) -> None:
-        """Note in the record that the snapshot is unmanaged."""
-        self.existing_snapshots.unmanage(snapshot)
 
     def _check_others(
         self, pool: Any, images: Images, volume: base.VolumeRef, image_id: str
