@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import threading
 import time
-from typing import Any, Final
+from typing import Any, ClassVar
 import weakref
 
 from oslo_log import log
@@ -27,10 +27,6 @@ LOG = log.getLogger(__name__)
 
 Process = Callable[[Sequence[Any]], None]
 """Executes a received message and sends the answer; it raises nothing."""
-
-
-_OWN_WORK: Final = "-"
-"""The share of the threads that work of the server itself uses."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,10 +63,8 @@ class _Queue(FairQueue[_Call]):
 
     def begin_next(self) -> _Call | None:
         """Remove the next call whose volume is free, and count it as running; None: none."""
-        # Without a free slot, only volumes that have one may run another call: to try each of the
-        # others whenever a message arrives would take the longer, the more of them wait.
-        is_full = self._slots.total() >= self._max_running
-        holders = set(self._holders.values()) if is_full else None
+        # Without a free slot only volumes that have one may run a call; others may be thousands.
+        holders = None if self._slots.total() < self._max_running else {*self._holders.values()}
         if (found := self.take(self._may_run, holders)) is None:
             return None
         project, volume, call = found
@@ -132,28 +126,24 @@ class FairExecutor:
         self._stopping = False
         _executors.add(self)
 
-    def submit(self, process: Process, incoming: Sequence[Any]) -> None:
-        """Queue a message, and return at once.
+    def submit(self, process: Process, incoming: Sequence[Any], *, first: bool = False) -> None:
+        """Queue a message, ``first`` before all that wait, and return at once.
 
         :raises RuntimeError: the executor was shut down
         """
         call = _Call(process, incoming, *self._place_of(incoming[0]), time.monotonic())
-        self._add(self._queue.put, call)
+        with self._mutex:
+            if self._stopping:
+                raise RuntimeError("The server has stopped.")
+            (self._queue.put_first if first else self._queue.put)(call.project, call.volume, call)
+            self._use_free_threads()
 
     def execute(self, function: Callable[[], object]) -> None:
         """Execute a function in the next free thread, before the messages that wait.
 
         :raises RuntimeError: the executor was shut down
         """
-        call = _Call(lambda _incoming: _call(function), (), _OWN_WORK, "", time.monotonic())
-        self._add(self._queue.put_first, call)
-
-    def _add(self, put: Callable[[str, str, _Call], None], call: _Call) -> None:
-        with self._mutex:
-            if self._stopping:
-                raise RuntimeError("The server has stopped.")
-            put(call.project, call.volume, call)
-            self._use_free_threads()
+        self.submit(lambda _incoming: _call(function), [_OwnWork()], first=True)
 
     def shutdown(self, wait: bool = True) -> None:  # noqa: FBT001, FBT002  as of a thread pool
         """Execute what waits, and end the threads.
@@ -275,6 +265,13 @@ def _arguments(message: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _call(function: Callable[[], object]) -> None:
     function()
+
+
+class _OwnWork:
+    """In place of a message: work of the server itself, with a share of its own."""
+
+    ctxt: ClassVar[dict[str, str]] = {"project_id": "-"}
+    message: ClassVar[dict[str, str]] = {}
 
 
 class FairServer:

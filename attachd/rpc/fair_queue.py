@@ -6,6 +6,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+Taken = tuple[str, str, T]
+"""A project, a volume and one of its items."""
+MayTake = Callable[[str, str, T], bool]
+"""Is asked whether an item may be taken; takes a project, a volume and its first item."""
 
 
 class FairQueue(Generic[T]):
@@ -34,12 +38,9 @@ class FairQueue(Generic[T]):
         self.put(project, volume, item)
         self._projects.move_to_end(project, last=False)
 
-    def take(
-        self, may_take: Callable[[str, str, T], bool], projects: Iterable[str] | None = None
-    ) -> tuple[str, str, T] | None:
+    def take(self, may_take: MayTake[T], projects: Iterable[str] | None = None) -> Taken[T] | None:
         """Remove the next item that may be taken, and return it with its project and volume.
 
-        :param may_take: is called with the project, the volume and the first item of volumes
         :param projects: those whose items may be taken; None: all, in turn
         :returns: None: there is none
         """
