@@ -153,17 +153,21 @@ class ReplacedNames:
             self.restart_if_changed()
 
     def test_calls_with_a_name_of_another_kind_end_with_a_clear_error(self):
-        name = self.names()[1]
-        for kind in ("fifo", "block device", "directory"):
-            for call in ("extend", "clone", "grant", "create_again"):
-                name.unlink()
-                hostile_names.KINDS[kind](name, self.victim / "file")
-                self.assertRegex(
-                    self.call(self.calls()[call]), f"a regular file is expected|{self.volume.id}"
-                )
-                hostile_names.remove(name)
-                name.touch()
+        volumes = self.folder / "volumes"
+        name, former = volumes / self.volume.id, volumes / "snapshots" / "manageable" / "then.raw"
+        expected = f"regular file|{self.volume.id}"
+        self.check_calls(name, ("extend", "clone", "grant", "create_again"), expected)
+        self.check_calls(former, ("manage_snapshot",), "regular file")
         self.assert_nothing_has_changed(name, "all")
+
+    def check_calls(self, name, calls, expected):
+        """Check the errors of calls that find another kind of file at a name."""
+        for kind, call in itertools.product(("fifo", "block device", "directory"), calls):
+            name.unlink()
+            hostile_names.KINDS[kind](name, self.victim / "file")
+            self.assertRegex(self.call(self.calls()[call]), expected)
+            hostile_names.remove(name)
+            name.touch()
 
     def test_calls_while_names_are_swapped_change_nothing_elsewhere(self):
         for name in self.names():
