@@ -25,7 +25,7 @@ VERSION = "volume 3.71"
 LOST: Final = 0
 """The status of an answer that never came."""
 
-_KEY = "Idempotency-Key"
+KEY = "Idempotency-Key"
 """The header; the refusal of a key that is in use names it as well."""
 
 _SECONDS = 60.0
@@ -94,19 +94,61 @@ def send(
         connection.close()
 
 
-class Calls:
-    """The calls of one client.
+class Repeated:
+    """Requests that are repeated until there is a clear answer.
 
-    :ivar history: where all calls are recorded
+    :ivar history: where all of them are counted
     """
+
+    def __init__(self, url: str, history: History) -> None:
+        self.history = history
+        self._url = url
+
+    def _repeat(
+        self,
+        verb: str,
+        *request: Any,
+        clear: frozenset[int] = frozenset(),
+    ) -> EndpointDoc:
+        """Send a request until there is a clear answer.
+
+        :param request: as of :func:`send`, without the URL
+        :param clear: statuses that are a clear answer for this call only
+        """
+        first: float | None = None
+        for tries in self._attempts(" ".join(request[:2])):
+            result = self._once(verb, *request)
+            first = result.invoked if first is None else first
+            if result.status in clear or result.status not in _UNCLEAR:
+                return EndpointDoc(first, result, tries)
+        raise AssertionError("attempts end by raising")
+
+    def _attempts(self, what: str) -> "_Attempts":
+        return _Attempts(lambda: self._give_up(f"no clear answer for {TIMEOUT:.0f} s: {what}"))
+
+    def _once(self, verb: str, *request: Any) -> Try:
+        result = send(self._url, *request)
+        self.history.count(verb, f"{result.status}" if result.status else "lost")
+        return result
+
+    def _expect(self, verb: str, result: Try, *statuses: int) -> None:
+        if result.status not in statuses:
+            self._give_up(f"{verb} was answered with {result.status}: {result.body}")
+
+    def _give_up(self, sentence: str) -> None:
+        self.history.violation(sentence)
+        raise GaveUp(sentence)
+
+
+class Calls(Repeated):
+    """The calls of one client for attachments."""
 
     def __init__(self, url: str, history: History, *, keys: bool) -> None:
         """Prepare.
 
         :param keys: whether the API knows Idempotency-Key
         """
-        self.history = history
-        self._url = url
+        super().__init__(url, history)
         self._keys = keys
 
     def reserve(
@@ -119,7 +161,7 @@ class Calls:
         server, connects = intention.server, connector is not None
         wanted = {"volume_uuid": volume, "instance_uuid": server}
         body = {"attachment": {**wanted, **({"connector": connector} if connector else {})}}
-        headers = {_KEY: f'"{intention.key}"'} if self._keys else {}
+        headers = {KEY: f'"{intention.key}"'} if self._keys else {}
         verb = "create" if connects else "reserve"
         first: float | None = None
         for _ in self._attempts(f"POST of server {server}"):
@@ -134,7 +176,7 @@ class Calls:
                 attachment := self.list_ids(volume, server)
             ):
                 return self._adopt(volume, server, first, attachment)
-            if result.status == 409 and _KEY not in f"{result.body}":
+            if result.status == 409 and KEY not in f"{result.body}":
                 self.history.note(volume, first, result.answered, volume_model.Refused(server))
                 return None
         raise AssertionError("attempts end by raising")
@@ -260,42 +302,6 @@ class Calls:
         servers = {item["instance"] for item in found}
         if self._keys and len(servers) < len(found):
             self.history.violation(f"attached twice: {found}")
-
-    def _repeat(
-        self,
-        verb: str,
-        method: str,
-        path: str,
-        body: Any = None,
-        clear: frozenset[int] = frozenset(),
-    ) -> EndpointDoc:
-        """Send a request until there is a clear answer.
-
-        :param clear: statuses that are a clear answer for this call only
-        """
-        first: float | None = None
-        for tries in self._attempts(f"{method} {path}"):
-            result = self._once(verb, method, path, body)
-            first = result.invoked if first is None else first
-            if result.status in clear or result.status not in _UNCLEAR:
-                return EndpointDoc(first, result, tries)
-        raise AssertionError("attempts end by raising")
-
-    def _attempts(self, what: str) -> "_Attempts":
-        return _Attempts(lambda: self._give_up(f"no clear answer for {TIMEOUT:.0f} s: {what}"))
-
-    def _once(self, verb: str, *request: Any) -> Try:
-        result = send(self._url, *request)
-        self.history.count(verb, f"{result.status}" if result.status else "lost")
-        return result
-
-    def _expect(self, verb: str, result: Try, status: int) -> None:
-        if result.status != status:
-            self._give_up(f"{verb} was answered with {result.status}: {result.body}")
-
-    def _give_up(self, sentence: str) -> None:
-        self.history.violation(sentence)
-        raise GaveUp(sentence)
 
 
 class _Attempts:

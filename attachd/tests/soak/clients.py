@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clients of a soak, which carry out their plan and know the state of their attachments."""
 
-from collections.abc import Sequence
+import abc
+from collections.abc import Iterator, Sequence
 from concurrent import futures
+import random
 import threading
 import time
 import traceback
@@ -36,11 +38,52 @@ class Stopped(Exception):
     """The run is over; what the client has at this moment stays."""
 
 
-class Client:
-    """One client: a host, and a server on it for each intention.
+class Actor(abc.ABC):
+    """One thread that carries out intentions until the run is over.
 
-    :ivar believes: what it has, by the id of the attachment
+    :ivar believes: the attachments that it has, by their ids
+    :ivar carried_out: how many intentions were carried out to their end
     """
+
+    def __init__(self, name: str, calls: Calls, stop: threading.Event) -> None:
+        self.name = name
+        self.believes: dict[str, Belief] = {}
+        self.carried_out = 0
+        self._calls = calls
+        self._stop_asked = stop
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start a thread."""
+        self._thread.start()
+
+    def ended(self, seconds: float) -> bool:
+        """Wait until it has stopped; return whether it has."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    @abc.abstractmethod
+    def _carry_out_all(self) -> Iterator[None]:
+        """Carry out one intention after the other, without end."""
+
+    def _run(self) -> None:
+        try:
+            for _ in self._carry_out_all():
+                self.carried_out += 1
+        except Stopped:
+            pass
+        except GaveUp:
+            pass  # which is noted
+        except Exception:  # noqa: BLE001  the run's report shows it
+            self._calls.history.violation(f"{self.name}: {traceback.format_exc()}")
+
+    def _pause(self, chance: random.Random, longest: float) -> None:
+        if self._stop_asked.wait(chance.uniform(0, longest)):
+            raise Stopped
+
+
+class Client(Actor):
+    """A host, and a server on it for each intention."""
 
     def __init__(
         self,
@@ -55,15 +98,10 @@ class Client:
 
         :param volumes: ids of ordinary ones, and of shared ones
         """
-        self.name = f"client-{number}"
-        self.believes: dict[str, Belief] = {}
-        self.carried_out = 0
-        self._calls = calls
+        super().__init__(f"client-{number}", calls, stop)
         self._volumes = volumes
         self._host = host
         self._number = number
-        self._stop_asked = stop
-        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
         ordinary, shared = volumes
         self._intentions = plan.intentions(seed, number, len(ordinary), len(shared))
         self._acts = {
@@ -74,40 +112,23 @@ class Client:
             "check": self._check,
         }
 
-    def start(self) -> None:
-        """Start a thread."""
-        self._thread.start()
-
-    def ended(self, seconds: float) -> bool:
-        """Wait until it has stopped; return whether it has."""
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
-
-    def _run(self) -> None:
+    def _carry_out_all(self) -> Iterator[None]:
         for intention in self._intentions:
             volume = self._volumes[intention.shared][intention.volume]
-            try:
-                self._acts[intention.kind](intention, volume)
-                self._pause(intention, plan.LONGEST_PAUSE)
-            except Stopped:
-                return
-            except GaveUp:
-                return  # which is noted
-            except Exception:  # noqa: BLE001  the run's report shows it
-                self._calls.history.violation(f"{self.name}: {traceback.format_exc()}")
-                return
-            self.carried_out += 1
+            self._acts[intention.kind](intention, volume)
+            self._pause(intention.chance, plan.LONGEST_PAUSE)
+            yield
 
     def _attach(self, intention: Intention, volume: str) -> None:
         attachment_id = self._reserve(intention, volume, None)
         if attachment_id is not None:
-            self._pause(intention, plan.LONGEST_PAUSE)
+            self._pause(intention.chance, plan.LONGEST_PAUSE)
             self._use(intention, volume, attachment_id, connected=False)
 
     def _attach_at_once(self, intention: Intention, volume: str) -> None:
         attachment_id = self._reserve(intention, volume, self._host.connector)
         if attachment_id is not None:
-            self._pause(intention, plan.LONGEST_PAUSE)
+            self._pause(intention.chance, plan.LONGEST_PAUSE)
             self._use(
                 intention, volume, attachment_id, connected=self._has(attachment_id, "attaching")
             )
@@ -115,14 +136,14 @@ class Client:
     def _change_my_mind(self, intention: Intention, volume: str) -> None:
         attachment_id = self._reserve(intention, volume, None)
         if attachment_id is not None:
-            self._pause(intention, plan.LONGEST_PAUSE)
+            self._pause(intention.chance, plan.LONGEST_PAUSE)
             self._delete(volume, attachment_id)
 
     def _race(self, intention: Intention, volume: str) -> None:
         attachment_id = self._reserve(intention, volume, None)
         if attachment_id is None:
             return
-        self._pause(intention, plan.LONGEST_PAUSE)
+        self._pause(intention.chance, plan.LONGEST_PAUSE)
         head_start = intention.chance.uniform(0, _LONGEST_HEAD_START)
         with futures.ThreadPoolExecutor(1) as pool:
             connecting = pool.submit(
@@ -134,7 +155,7 @@ class Client:
 
     def _check(self, intention: Intention, volume: str) -> None:
         self._calls.listing(volume)
-        self._pause(intention, plan.LONGEST_PAUSE)
+        self._pause(intention.chance, plan.LONGEST_PAUSE)
         self._calls.check_volume(volume)
 
     def _use(
@@ -143,15 +164,15 @@ class Client:
         """Connect, complete, show, move bytes, and delete."""
         connected = connected or self._connect(volume, attachment_id)
         if connected:
-            self._pause(intention, plan.LONGEST_PAUSE)
+            self._pause(intention.chance, plan.LONGEST_PAUSE)
             connected = self._complete(volume, attachment_id)
-        self._pause(intention, plan.LONGEST_PAUSE)
+        self._pause(intention.chance, plan.LONGEST_PAUSE)
         seen = self._calls.show(volume, attachment_id)
         logs_in = connected and intention.logs_in and seen is not None
         info = self._info(seen) if seen is not None and logs_in else None
         if info is not None:
             self._move_bytes(intention, info, attachment_id)
-        self._pause(intention, plan.LONGEST_HOLD)
+        self._pause(intention.chance, plan.LONGEST_HOLD)
         self._delete(volume, attachment_id)
         if info is not None:
             self._check_shut_out(info, attachment_id)
@@ -191,10 +212,6 @@ class Client:
     def _delete(self, volume: str, attachment_id: str) -> None:
         self._calls.delete(volume, attachment_id)
         del self.believes[attachment_id]
-
-    def _pause(self, intention: Intention, longest: float) -> None:
-        if self._stop_asked.wait(intention.chance.uniform(0, longest)):
-            raise Stopped
 
     @staticmethod
     def _info(seen: dict[str, Any]) -> dict[str, Any] | None:

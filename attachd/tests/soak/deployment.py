@@ -8,6 +8,7 @@ thread that started it.
 from collections import Counter
 from collections.abc import Callable
 import contextlib
+import functools
 import os
 from pathlib import Path
 import random
@@ -28,7 +29,7 @@ from attachd.tests.fixtures import (
     tcp_proxy,
     tgtd,
 )
-from attachd.tests.soak import servers
+from attachd.tests.soak import images, servers
 from attachd.tests.wait import TIMEOUT, wait_until
 
 KINDS = ("api", "manager", "manager worker", "tgtd", "broker", "database")
@@ -68,6 +69,10 @@ def _at_once() -> bool:
     return True
 
 
+def _has_none(caller: http_client.Client, kind: str) -> bool:
+    return not caller.request_json("GET", f"/{kind}")[kind]
+
+
 class SoakDeployment:
     """A whole deployment, with volumes.
 
@@ -76,10 +81,13 @@ class SoakDeployment:
     :ivar proxy: between clients and API
     :ivar ordinary: ids of ordinary volumes
     :ivar shared: ids of volumes that several may attach
+    :ivar copied: ids of volumes that one copies who alone attaches them
     """
 
     def __init__(self, test: unittest.TestCase, seed: int, attach_timeout: int) -> None:
         self._test = test
+        self.seed = seed
+        self.images = images.Images(test, seed)
         self._folder = lifetime.temp_dir(test)
         self._database = servers.MariaDb(test)
         self._broker = servers.RabbitMq(test)
@@ -95,11 +103,22 @@ class SoakDeployment:
         self._start_everything()
         self.ordinary: list[str] = []
         self.shared: list[str] = []
+        self.copied: list[str] = []
+
+    @property
+    def volumes(self) -> list[str]:
+        """The ids of all volumes that clients attach."""
+        return [*self.ordinary, *self.shared, *self.copied]
+
+    def file_of(self, volume: str) -> Path:
+        """Return the file of a volume."""
+        return Path(self.tgtd.options["tgt_volumes_dir"]) / volume
 
     def _configure(self, attach_timeout: int) -> None:
         path = deployments.write_configuration(
             self._folder,
             _SETTINGS.format(attach_timeout=attach_timeout),
+            self.images.settings,
             self.tgtd.configuration,
             broker=self._broker.url,
             database=self.database,
@@ -124,22 +143,23 @@ class SoakDeployment:
         self._start_api()
         self.wait_until_served()
 
-    def make_volumes(self, ordinary: int, shared: int) -> None:
-        """Make volumes of both kinds."""
+    def make_volumes(self, ordinary: int, shared: int, copied: int) -> None:
+        """Make volumes of each kind."""
         caller = http_client.Client(self.url)
         specs = {"multiattach": "<is> True"}
         wanted = {"name": SHARED_TYPE, "extra_specs": specs}
         caller.request_json("POST", "/types", {"volume_type": wanted})
         self.ordinary = [caller.create_volume() for _ in range(ordinary)]
         self.shared = [caller.create_volume(volume_type=SHARED_TYPE) for _ in range(shared)]
+        self.copied = [caller.create_volume() for _ in range(copied)]
 
     def remove_volumes(self) -> None:
-        """Delete all volumes, which have no attachments any more."""
+        """Delete all snapshots and volumes, which have no attachments any more."""
         caller = http_client.Client(self.url)
-        for item in (*self.ordinary, *self.shared):
-            caller.request_json("DELETE", f"/volumes/{item}")
-        for item in (*self.ordinary, *self.shared):
-            caller.wait_for(item, "gone")
+        for kind in ("snapshots", "volumes"):
+            for item in caller.request_json("GET", f"/{kind}")[kind]:
+                caller.request_json("DELETE", f"/{kind}/{item['id']}")
+            wait_until(functools.partial(_has_none, caller, kind), f"{kind} are left")
 
     def kill(self, kind: str, chance: random.Random) -> "Restart":
         """Send SIGKILL to a process.
@@ -254,5 +274,13 @@ class SoakDeployment:
 def require(test: unittest.TestCase) -> None:
     """Skip the test if a requirement is missing."""
     requirements.require_root(test)
-    for name in ("mariadbd", "mariadb-install-db", "rabbitmq-server", "epmd", "tgtd", "qemu-io"):
+    for name in (
+        "mariadbd",
+        "mariadb-install-db",
+        "rabbitmq-server",
+        "epmd",
+        "tgtd",
+        "qemu-io",
+        "qemu-img",
+    ):
         requirements.require_tool(test, name)

@@ -3,17 +3,18 @@
 
 from collections.abc import Callable, Iterable, Sequence
 import contextlib
+import enum
 import heapq
 import random
 import statistics
 import threading
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from attachd.db import models
-from attachd.states import AttachmentState
+from attachd.states import AttachmentState, SnapshotState, VolumeState
 from attachd.tests.soak import plan
 from attachd.tests.soak.deployment import KINDS, Restart, SoakDeployment
 from attachd.tests.soak.history import Success
@@ -24,13 +25,27 @@ _POLL_EVERY = 0.2
 _LONGEST_WAIT = 1.0
 _SLOW = 5.0
 """Seconds after which the report names a row that is still in a transitional state."""
-_T = models.attachments
-_TRANSITIONAL = (AttachmentState.CONNECTING.value, AttachmentState.DISCONNECTING.value)
-
-_QUERY = sa.select(_T.c.id, _T.c.state, _T.c.generation).where(_T.c.state.in_(_TRANSITIONAL))
-
 Orphans = frozenset[tuple[str, str, int]]
-"""Rows in transitional states: id, state, generation."""
+"""Rows in transitional states: id, state, generation, which is 0 for those without one."""
+
+
+def _in_states(table: sa.Table, *states: enum.StrEnum) -> sa.Select[Any]:
+    generation = table.c.get("generation", sa.literal(0))
+    found = sa.select(table.c.id, table.c.state, generation)
+    return found.where(table.c.state.in_([state.value for state in states]))
+
+
+_ATTACHING = (
+    _in_states(models.attachments, AttachmentState.CONNECTING, AttachmentState.DISCONNECTING),
+)
+_COPYING = (
+    _in_states(models.snapshots, SnapshotState.CREATING, SnapshotState.DELETING),
+    _in_states(
+        models.volumes,
+        *(VolumeState.CREATING, VolumeState.REVERTING, VolumeState.UPLOADING),
+    ),
+)
+_ALL = sa.union_all(*_ATTACHING, *_COPYING)
 
 
 class Killed(NamedTuple):
@@ -93,7 +108,8 @@ class Wrecker:
         return sorted(self._back, key=lambda item: item.moment)
 
     def _kill(self, kill: plan.Kill) -> None:
-        self._watch.wait_for_work(_LONGEST_WAIT)
+        # By turns, one of the two in progress.
+        self._watch.wait_for_work(_ATTACHING if kill.number % 2 else _COPYING, _LONGEST_WAIT)
         killed = Killed(kill.kind, time.monotonic(), 0.0)
         revival = self._stage.kill(kill.kind, random.Random(f"{self._seed}/kill-{kill.number}"))
         self._say(f"{killed.moment - self._started_at:7.1f} s: killed {kill.kind}")
@@ -144,18 +160,20 @@ class Watch(threading.Thread):
         while not self._stop_asked.wait(_POLL_EVERY):
             self._poll()
 
-    def wait_for_work(self, seconds: float) -> None:
-        """Wait for a short time until a row is in a transitional state, for a kill to hit."""
-        deadline = time.monotonic() + seconds
-        while not self._poll() and time.monotonic() < deadline:
+    def wait_for_work(self, queries: Sequence[sa.Select[Any]], seconds: float) -> None:
+        """Wait for a short time until one of some queries finds a row, for a kill to hit."""
+        deadline, query = time.monotonic() + seconds, sa.union_all(*queries)
+        while not self._poll(query) and time.monotonic() < deadline:
             time.sleep(_POLL_INTERVAL / 10)  # a kill without running work is valid, too
+        self._poll()  # for left_at()
 
-    def _poll(self) -> Orphans:
+    def _poll(self, query: sa.CompoundSelect[Any] = _ALL) -> Orphans:
         with contextlib.suppress(sa.exc.SQLAlchemyError), self._engine.connect() as connection:
             moment = time.monotonic()
-            rows = frozenset((a, b, c) for a, b, c in connection.execute(_QUERY))
-            with self._lock:
-                self._observed.append((moment, rows))
+            rows = frozenset((a, b, c) for a, b, c in connection.execute(query))
+            if query is _ALL:
+                with self._lock:
+                    self._observed.append((moment, rows))
             return rows
         return frozenset()
 

@@ -4,6 +4,7 @@ kills; for clients.py and faults.py.
 """
 
 from collections.abc import Iterator, Sequence
+import itertools
 import random
 from typing import NamedTuple
 import uuid
@@ -19,6 +20,18 @@ INTENTIONS = {"attach": 8, "attach at once": 6, "change my mind": 3, "race": 4, 
 * race: reserve, and delete while it is being connected
 * look: at the list of attachments, and at the volume
 """
+
+COPIES = {"volume of image": 3, "snapshot": 4, "image of volume": 3}
+"""How often each of them is drawn by those who copy.
+
+* volume of image: create, compare its data, delete
+* snapshot: of a volume in use or not; write, create a volume of it, and revert where no host has
+  the volume; compare the data, delete
+* image of volume: of a volume in use or not; upload, and compare the data
+"""
+
+SHARE_IN_USE = 0.5
+"""The share of snapshots and images whose volume is attached."""
 
 LONGEST_PAUSE = 0.3
 """Seconds between two calls of a client."""
@@ -66,6 +79,22 @@ class Intention(NamedTuple):
     chance: random.Random
 
 
+class Copying(NamedTuple):
+    """The next sequence of calls of one who copies.
+
+    :ivar name: of what is made: SEED-COPIER-NUMBER
+    :ivar kind: a key of COPIES
+    :ivar server: the UUID of the server that has the volume; None: nobody has it
+    :ivar converts: whether the image is no raw one
+    """
+
+    name: str
+    kind: str
+    server: str | None
+    converts: bool
+    chance: random.Random
+
+
 class Kill(NamedTuple):
     """A kill.
 
@@ -105,6 +134,17 @@ def intentions(seed: int, client: int, ordinary: int, shared: int) -> Iterator[I
             chance=chance,
         )
         number += 1
+
+
+def copyings(seed: int, copier: int) -> Iterator[Copying]:
+    """Generate what one who copies intends, without end."""
+    for number in itertools.count():
+        name = f"{seed}-{copier}-{number}"
+        chance = random.Random(f"copier {name}")
+        (kind,) = chance.choices(list(COPIES), list(COPIES.values()))
+        server = f"{uuid.UUID(int=chance.getrandbits(128), version=4)}"
+        is_in_use = chance.random() < SHARE_IN_USE
+        yield Copying(name, kind, server if is_in_use else None, chance.random() < 0.5, chance)
 
 
 def kills(seed: int, seconds: float, kinds: Sequence[str] = deployment.KINDS) -> list[Kill]:

@@ -10,7 +10,7 @@ import time
 import unittest
 
 from attachd.tests.fixtures import consistency, initiators
-from attachd.tests.soak import clients, faults, plan
+from attachd.tests.soak import clients, copiers, faults, plan
 from attachd.tests.soak.calls import Calls
 from attachd.tests.soak.deployment import KINDS, SoakDeployment
 from attachd.tests.soak.history import History
@@ -48,6 +48,11 @@ class Settings:
     def shared(self) -> int:
         """How many volumes there are that several may attach."""
         return max(1, self.clients // 8)
+
+    @property
+    def copiers(self) -> int:
+        """How many copy, besides the clients."""
+        return max(1, self.clients // 6)
 
 
 @dataclasses.dataclass
@@ -110,16 +115,31 @@ class _Run:
         self._say = say
         self._history = History()
         self._stop = threading.Event()
-        stage.make_volumes(settings.ordinary, settings.shared)
-        self._clients = [self._client(test, number) for number in range(settings.clients)]
+        stage.make_volumes(settings.ordinary, settings.shared, settings.copiers)
+        self._clients: list[clients.Actor] = [
+            *(self._client(test, number) for number in range(settings.clients)),
+            *(self._copier(test, number) for number in range(settings.copiers)),
+        ]
 
     def _calls(self) -> Calls:
         return Calls(self._stage.url, self._history, keys=self._settings.keys)
 
-    def _client(self, test: unittest.TestCase, number: int) -> clients.Client:
-        host = initiators.IscsiHost(test, f"host-{number}")
+    @staticmethod
+    def _host(test: unittest.TestCase, name: str) -> initiators.IscsiHost:
+        host = initiators.IscsiHost(test, name)
         host.setUp()
         test.addCleanup(host.cleanUp)
+        return host
+
+    def _copier(self, test: unittest.TestCase, number: int) -> copiers.Copier:
+        host = self._host(test, f"copying-{number}")
+        volume = self._stage.copied[number]
+        return copiers.Copier(
+            self._calls(), self._stage, volume, host.connector, number, self._stop
+        )
+
+    def _client(self, test: unittest.TestCase, number: int) -> clients.Client:
+        host = self._host(test, f"host-{number}")
         volumes = (self._stage.ordinary, self._stage.shared)
         seed = self._settings.seed
         return clients.Client(self._calls(), volumes, host, seed, number, self._stop)
@@ -186,13 +206,14 @@ class _Run:
         found += consistency.wait_until_consistent(
             lambda: consistency.compare_with_tgt(stage.database, stage.tgtd), TIMEOUT
         )
+        found += consistency.wait_until_consistent(stage.images.find_unfinished, TIMEOUT)
         believed = self._believed()
         listed = {
             item["id"]: (volume, item["instance"], item["status"])
-            for volume in (*stage.ordinary, *stage.shared)
+            for volume in stage.volumes
             for item in self._calls().listing(volume)
         }
-        for volume in (*stage.ordinary, *stage.shared):
+        for volume in stage.volumes:
             self._calls().check_volume(volume)
         found += [
             f"no client has {item}: {listed[item]}" for item in listed if item not in believed
@@ -215,7 +236,7 @@ class _Run:
     def _tidy_up(self, seconds: float) -> list[str]:
         """Delete everything; no object may remain after some seconds."""
         calls = self._calls()
-        for volume in (*self._stage.ordinary, *self._stage.shared):
+        for volume in self._stage.volumes:
             for item in calls.listing(volume):
                 calls.delete(volume, item["id"])
         self._stage.remove_volumes()
