@@ -9,7 +9,8 @@ import unittest
 import hypothesis
 from hypothesis import stateful
 
-from attachd.tests.fixtures import wsgi_api
+from attachd.manager.periodic_tasks.backend_heartbeat import BackendHeartbeat
+from attachd.tests.fixtures import db_rows, wsgi_api
 
 _MANY = os.environ.get("ATTACHD_TEST_EXAMPLES")
 """How many machines to run; where it is not set, they are few and always the same."""
@@ -21,6 +22,13 @@ def start_api(test: unittest.TestCase) -> wsgi_api.WsgiApi:
     logging.disable(logging.CRITICAL)
     test.addCleanup(logging.disable, logging.NOTSET)
     return wsgi_api.use(test)
+
+
+def reset(api: wsgi_api.WsgiApi) -> None:
+    """Forget what the story before has left; its backend counts as alive again."""
+    api.backend.driver.clear()
+    db_rows.remove_all()
+    BackendHeartbeat(api.backend).run_once()
 
 
 def run(make_machine: Any, steps: int, divisor: int = 1) -> None:

@@ -13,7 +13,6 @@ from unittest import mock
 from hypothesis import stateful
 from hypothesis import strategies as st
 
-from attachd.manager.periodic_tasks.backend_heartbeat import BackendHeartbeat
 from attachd.manager.periodic_tasks.ensure_exports import EnsureExportsTask
 from attachd.manager.periodic_tasks.recovery import RecoveryLoop
 from attachd.tests.fixtures import db_rows, wsgi_api
@@ -34,9 +33,7 @@ class Machine(stateful.RuleBasedStateMachine):
         super().__init__()
         self.api = api
         self.driver = api.backend.driver
-        self.driver.clear()
-        db_rows.remove_all()
-        BackendHeartbeat(api.backend).run_once()
+        state_machines.reset(api)
         self.volume = db_rows.add_volume()["id"]
         self.healer, self.recovery = EnsureExportsTask(api.backend), RecoveryLoop(api.backend)
         self.healer.run_once()

@@ -42,9 +42,8 @@ class Machine(stateful.RuleBasedStateMachine):
         self.types = types
         self.driver = api.backend.driver
         self.volumes: dict[str, Volume] = {}
-        self.driver.clear()
+        state_machines.reset(api)
         self.driver.driver_calls.clear()
-        db_rows.remove_all()
 
     def _ask(self, expected: int, method: str, path: str, body: Any = None) -> wsgi_api.Response:
         answer = self.api.request(method, path, body, token=wsgi_api.ADMIN)

@@ -13,7 +13,6 @@ import unittest
 from hypothesis import stateful
 from hypothesis import strategies as st
 
-from attachd.manager.periodic_tasks.backend_heartbeat import BackendHeartbeat
 from attachd.tests.fixtures import db_rows, wsgi_api
 from attachd.tests.functional import state_machines
 from attachd.tests.wait import wait_until
@@ -60,10 +59,7 @@ class Machine(stateful.RuleBasedStateMachine):
         super().__init__()
         self.api = api
         self.driver = api.backend.driver
-        self.driver.clear()
-        self.driver._snapshots.clear()
-        db_rows.remove_all()
-        BackendHeartbeat(api.backend).run_once()
+        state_machines.reset(api)
         self.volumes: dict[str, Volume] = {}
         self.snapshots: dict[str, Snapshot] = {}
 

@@ -13,7 +13,6 @@ from hypothesis import stateful
 from hypothesis import strategies as st
 
 from attachd.db.volumes import volume_store
-from attachd.manager.periodic_tasks.backend_heartbeat import BackendHeartbeat
 from attachd.manager.periodic_tasks.ensure_exports import EnsureExportsTask
 from attachd.tests.fixtures import db_rows, wsgi_api
 from attachd.tests.functional import attachment_model, legacy_model, state_machines
@@ -43,13 +42,8 @@ class Machine(Rules):
         super().__init__()
         self.api = api
         self.driver = api.backend.driver
-        self.heartbeat = BackendHeartbeat(api.backend)
         self.volumes: dict[str, legacy_model.Volume] = {}
-        # What the story before has left.
-        self.driver.clear()
-        db_rows.remove_all()
-        # The backend must count as alive, also after long earlier stories.
-        self.heartbeat.run_once()
+        state_machines.reset(api)
         self.healer = EnsureExportsTask(api.backend)
         self.healer.run_once()
 
