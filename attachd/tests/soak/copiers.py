@@ -15,6 +15,7 @@ from attachd.tests.soak import plan
 from attachd.tests.soak.calls import KEY, Calls, Repeated
 from attachd.tests.soak.clients import UNSURE, Actor, Belief
 from attachd.tests.soak.deployment import SoakDeployment
+from attachd.tests.soak.history import History
 from attachd.tests.soak.plan import Copying, Intention
 from attachd.tests.wait import TIMEOUT, poll
 
@@ -24,26 +25,38 @@ _POLL: Final = 0.2
 _QCOW2: Final = b"QFI\xfb"
 _GONE: Final = "gone"
 _NO_BACKEND: Final = "all backends are down"
+_DOWN: Final = "is down"
 _NO_CHANGE: Final = frozenset({http.BAD_REQUEST, http.NOT_FOUND})
 
 
 class CopyCalls(Repeated):
     """The calls for volumes, snapshots and images."""
 
-    def create(self, kind: str, values: dict[str, Any]) -> str:
-        """Create a volume or a snapshot, whose key is its name, and wait for it; return its id.
+    def __init__(self, stage: SoakDeployment, history: History) -> None:
+        super().__init__(stage.url, history)
+        self._stage = stage
 
-        As long as the storage is away, there is no backend for a volume.
+    def create(self, kind: str, values: dict[str, Any]) -> str:
+        """Create a volume or a snapshot, and wait for it; return its id.
+
+        As long as the storage is away, there is no backend for a volume, and what was being
+        created then ends in error.
         """
-        headers, verb = {KEY: f'"{values["name"]}"'}, f"create {kind}"
-        for _ in self._attempts(verb):
+        verb = f"create {kind}"
+        for number in self._attempts(verb):
+            headers = {KEY: f'"{values["name"]}-{number}"'}
             last = self._repeat(verb, "POST", f"/{kind}s", {kind: values}, headers).last
-            if last.status != http.BAD_REQUEST or _NO_BACKEND not in f"{last.body}":
-                break
-        self._expect(f"create {kind}", last, http.ACCEPTED)
-        made = str(last.body[kind]["id"])
-        self.wait_for(kind, made, "available")
-        return made
+            if last.status == http.BAD_REQUEST and _NO_BACKEND in f"{last.body}":
+                continue
+            self._expect(verb, last, http.ACCEPTED)
+            made = str(last.body[kind]["id"])
+            if self._ended(kind, made) == "error" and _DOWN in self._stage.error_of(kind, made):
+                self.history.count(verb, "storage was away")
+                self.delete(kind, made)
+                continue
+            self.wait_for(kind, made, "available")
+            return made
+        raise AssertionError("attempts end by raising")
 
     def delete(self, kind: str, resource_id: str) -> None:
         """Delete a volume or a snapshot, and wait until it is gone."""
@@ -60,16 +73,21 @@ class CopyCalls(Repeated):
         self._expect(action, done.last, http.ACCEPTED, *again)
 
     def wait_for(self, kind: str, resource_id: str, status: str) -> None:
-        """Wait until a volume or a snapshot has a status; an error ends that."""
+        """Wait until a volume or a snapshot has a status."""
+        found = self._ended(kind, resource_id, status)
+        if found != status:
+            reason = self._stage.error_of(kind, resource_id)
+            self._give_up(f"{kind} {resource_id} is {found}, and not {status}: {reason}")
+
+    def _ended(self, kind: str, resource_id: str, status: str = "available") -> str:
+        """Wait until a volume or a snapshot has a status, is gone, or failed; return which."""
         ends = {status, _GONE}
-        found = poll(
+        return poll(
             lambda: self._status(kind, resource_id),
             lambda word: word in ends or word.startswith("error"),
             timeout=TIMEOUT,
             interval=_POLL,
         )
-        if found != status:
-            self._give_up(f"{kind} {resource_id} is {found}, and not {status}")
 
     def _status(self, kind: str, resource_id: str) -> str:
         last = self._repeat(f"show {kind}", "GET", f"/{kind}s/{resource_id}").last
@@ -100,7 +118,7 @@ class Copier(Actor):
         stop: threading.Event,
     ) -> None:
         super().__init__(f"copier-{number}", attach_calls, stop)
-        self._copies = CopyCalls(stage.url, attach_calls.history)
+        self._copies = CopyCalls(stage, attach_calls.history)
         self._stage = stage
         self._volume = volume
         self._connector = connector

@@ -19,7 +19,9 @@ from typing import NamedTuple
 import unittest
 
 import requests
+import sqlalchemy as sa
 
+from attachd.db import models
 from attachd.tests.fixtures import (
     deployments,
     http_client,
@@ -113,6 +115,14 @@ class SoakDeployment:
     def file_of(self, volume: str) -> Path:
         """Return the file of a volume."""
         return Path(self.tgtd.options["tgt_volumes_dir"]) / volume
+
+    def error_of(self, kind: str, resource_id: str) -> str:
+        """Return why a volume or a snapshot is in error; "": it is not."""
+        table = models.snapshots if kind == "snapshot" else models.volumes
+        statement = sa.select(table.c.error).where(table.c.id == resource_id)
+        engine = sa.create_engine(self.database, poolclass=sa.NullPool)
+        with engine.connect() as connection:
+            return connection.execute(statement).scalar() or ""
 
     def _configure(self, attach_timeout: int) -> None:
         path = deployments.write_configuration(
