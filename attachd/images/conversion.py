@@ -112,7 +112,7 @@ def _run_qemu_img(
     # What a truncated image lacks would be converted to zeros.
     if name == "qcow2" and program.run("check", "-q", "-f", name, program.source) not in _INTACT:
         raise checks.unacceptable(image, "it is damaged, as qemu-img says.")
-    line = ("convert", "-n", "--target-is-zero", "-f", name, "-O", "raw")
+    line = (*qemu_img.CONVERT, "-n", "--target-is-zero", "-f", name, "-O", "raw")
     if program.run(*line, program.source, program.result):
         raise checks.unacceptable(image, "qemu-img cannot convert it.")
 

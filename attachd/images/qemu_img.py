@@ -23,6 +23,10 @@ LOG = log.getLogger(__name__)
 _NAMES: Final = {"vhd": "vpc"}
 """Formats that QEMU knows by another name."""
 
+CONVERT: Final = ("convert", "-m", "2")
+"""The command that converts, with two requests at a time: each has a buffer of 2 MiB, and files of
+this machine do not gain from more."""
+
 _PRIVATE: Final = 0o700
 
 

@@ -71,7 +71,7 @@ def _copy(chunks: Iterator[bytes], file: int) -> None:
 def _run_qemu_img(image: Image, files: tuple[int, int], size: int, space: qemu_img.Space) -> None:
     program = qemu_img.QemuImg(space, *files, size + size // 64 + _OVERHEAD)
     name = qemu_img.name_of(image.disk_format)
-    line = ("convert", "-f", "raw", "-O", name, program.source, program.result)
+    line = (*qemu_img.CONVERT, "-f", "raw", "-O", name, program.source, program.result)
     if program.run(*line):
         raise checks.unacceptable(image, f"qemu-img cannot convert the volume to {name}.")
 
