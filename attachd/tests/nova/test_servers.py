@@ -260,9 +260,8 @@ class ShelveTest(NovaCase):
 
     def unshelve(self, server):
         self.admin.act(server, "unshelve")
-        wait_until(lambda: self.action_result(server, "unshelve"))
-        self.assertEqual("Success", self.action_result(server, "unshelve"))
         self.admin.server_is(server, "ACTIVE")
+        wait_until(lambda: self.action_result(server, "unshelve") == "Success")
 
     def test_shelved_server_keeps_its_volume_and_gets_it_back(self):
         server, volume = self.server_with_volume()
