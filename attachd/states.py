@@ -344,7 +344,7 @@ def derive(
     count; uncertain ones count if there are no others.
 
     :param pending_detaches: number of attached ones that are about to be detached, without saying
-        which; the volume is in use as long as one of them stays, and detaching otherwise
+        which; the volume is detaching as long as there are some
     """
     counted = [a for a in attachments if a not in INACTIVE]
     certain = {a.wire for a in counted if a not in ACCESS_UNKNOWN and a is not _A.HELD}
@@ -352,7 +352,7 @@ def derive(
     attach_status = min(certain or uncertain or {"detached"})
     if state is not VolumeState.READY:
         return VolumeStatus(state.value, attach_status)
-    if 0 < counted.count(_A.ATTACHED) <= pending_detaches:
+    if pending_detaches and _A.ATTACHED in counted:
         return VolumeStatus(_A.DISCONNECTING.wire, attach_status)
     if _A.HELD in counted:
         # On the wire only the volume shows a hold.

@@ -31,6 +31,9 @@ from attachd.states import AttachmentKind, AttachmentState, Event
 
 _ATTACHMENTS = models.attachments
 
+_IN_USE: Final = frozenset({"in-use", "detaching"})
+"""Status of a volume that a host has, also if some are about to be detached."""
+
 _NO_HOST_ATTACHED: Final = frozenset({"available", "reserved"})
 """Status of a volume that no host uses, or begins to use."""
 
@@ -129,7 +132,7 @@ def begin_detaching(volume_id: str, *, by_service: bool = False) -> None:
     """
     with session.writer() as connection:
         volume, held = attachment_rows.lock_with_rows(connection, volume_id)
-        if volume["status"] != "in-use":
+        if not _has_one_to_detach(volume, held):
             if by_service and _has_nothing_to_count(volume, held):
                 return
             raise exception.InvalidVolume(
@@ -139,6 +142,12 @@ def begin_detaching(volume_id: str, *, by_service: bool = False) -> None:
         attachment_rows.update_volume(
             connection, volume, held, {"pending_detaches": volume["pending_detaches"] + 1}
         )
+
+
+def _has_one_to_detach(volume: LockedVolumeRow, rows: Sequence[AttachmentRow]) -> bool:
+    """Return whether a host is attached that is not counted yet, of a volume that is in order."""
+    attached = sum(row["state"] == AttachmentState.ATTACHED for row in rows)
+    return volume["status"] in _IN_USE and volume["pending_detaches"] < attached
 
 
 def _has_nothing_to_count(volume: LockedVolumeRow, rows: Sequence[AttachmentRow]) -> bool:

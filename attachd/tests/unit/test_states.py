@@ -156,7 +156,7 @@ def _expected(
     attach_status = next((name for name in RANKS if name in names), "detached")
     if state != "ready":
         return state.value, attach_status
-    if pending_detaches >= attachments.count(AttachmentState.ATTACHED) > 0:
+    if pending_detaches and AttachmentState.ATTACHED in attachments:
         return "detaching", attach_status
     if "held" in attachments:
         names |= {"attaching"}
@@ -230,7 +230,7 @@ class DerivationTest(unittest.TestCase):
                 derived = states.derive(state, held)
                 self.assertEqual(_expected(state, held), tuple(derived), (state, held))
 
-    def test_derive_detaching_if_all_attached_ones_are_pending_detach(self):
+    def test_derive_detaching_while_attached_ones_are_pending_detach(self):
         for held in _multisets(3):
             for pending_detaches in range(4):
                 derived = states.derive(VolumeState.READY, held, pending_detaches)

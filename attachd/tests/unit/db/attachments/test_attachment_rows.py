@@ -104,7 +104,7 @@ class VolumeChangesTest(databases.DatabaseCase):
 
     def test_detach_decrements_pending_detaches(self):
         volume_id, (first, second) = self.volume("attached", "attached", pending_detaches=1)
-        self.assertEqual(("in-use", 1), self.seen(volume_id))
+        self.assertEqual(("detaching", 1), self.seen(volume_id))
         attachment_store.transition(first, volume_id, Event.DISCONNECT)
         self.assertEqual(("in-use", 0), self.seen(volume_id))
         attachment_store.transition(second, volume_id, Event.DISCONNECT)

@@ -147,16 +147,18 @@ class DetachingTest(Case):
             with self.assertRaises(exception.InvalidVolume):
                 legacy.begin_detaching(self.volume_id)
 
-    def test_begin_detaching_of_multiattach_volume_keeps_in_use_until_last(self):
+    def test_begin_detaching_of_multiattach_volume_is_counted_for_each_server(self):
         self.multiattach()
         self.attach()
         self.attach(OTHER_SERVER)
-        legacy.begin_detaching(self.volume_id)
-        self.assertEqual(("in-use", "attached"), self.status())
-        legacy.begin_detaching(self.volume_id)
-        self.assertEqual(("detaching", "attached"), self.status())
-        legacy.roll_detaching(self.volume_id)
-        self.assertEqual(("in-use", "attached"), self.status())
+        for _ in range(2):
+            legacy.begin_detaching(self.volume_id)
+            self.assertEqual(("detaching", "attached"), self.status())
+        with self.assertRaisesRegex(exception.InvalidVolume, "must be in-use"):
+            legacy.begin_detaching(self.volume_id)
+        for status in ("detaching", "in-use"):
+            legacy.roll_detaching(self.volume_id)
+            self.assertEqual((status, "attached"), self.status())
 
     def test_roll_detaching_without_begin_changes_nothing(self):
         before = db_rows.get_volume(self.volume_id)
