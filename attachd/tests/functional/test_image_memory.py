@@ -17,17 +17,32 @@ COPIES = 8
 SIZE = 64 * MIB
 """Of an image: eight of them are far more than the limit."""
 LIMIT = 100 * MIB
+LIMIT_WITH_PROGRAMS = 128 * MIB
+"""Also eight launchers of sandboxes, or what they start: 92 to 99 MiB were measured."""
 _INTERVAL = 0.01
 
 
 def memory_of(pid):
-    """Return the bytes of a process and its children, shared ones in parts."""
+    """Return the bytes of a process and its children, shared ones in parts.
+
+    A child that has not executed its program yet still has the memory of its parent.
+    """
+    own = Path(f"/proc/{pid}")
+    children = [Path(f"/proc/{child}") for child in processes.child_pids(pid)]
     total = 0
-    for number in (pid, *processes.child_pids(pid)):
+    for process in (own, *children):
         with contextlib.suppress(OSError):
-            lines = Path(f"/proc/{number}/smaps_rollup").read_text().splitlines()
-            total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+            lines = (process / "smaps_rollup").read_text().splitlines()
+            if process == own or program_of(process) != program_of(own):
+                total += sum(
+                    int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")
+                )
     return total
+
+
+def program_of(process):
+    """Return the command line of a process."""
+    return (process / "cmdline").read_bytes()
 
 
 @full_only("deployments")
@@ -52,7 +67,7 @@ class ImageMemoryTest(ServedCase):
         while not self.is_over.wait(_INTERVAL):
             self.most = max(self.most, memory_of(self.server.pid))
 
-    def check(self, image):
+    def check(self, image, limit=LIMIT):
         self.create(self.client, image)  # after that all modules are loaded
         before = memory_of(self.server.pid)
         thread = threading.Thread(target=self.watch)
@@ -66,7 +81,7 @@ class ImageMemoryTest(ServedCase):
             (path,) = self.state.rglob(volume)
             with path.open("rb") as file:
                 self.assertEqual(self.data_of_image, file.read(SIZE))
-        self.assertLess(self.most - before, LIMIT)
+        self.assertLess(self.most - before, limit)
         self.addDetail("MiB", content.text_content(f"{(self.most - before) / MIB:.0f}"))
 
     def test_raw_images_are_streamed(self):
@@ -78,4 +93,4 @@ class ImageMemoryTest(ServedCase):
         line = ("convert", "-f", "raw", "-O", "qcow2", folder / "raw", folder / "qcow2")
         processes.check_output([requirements.require_tool(self, "qemu-img"), *line])
         image = self.glance.add((folder / "qcow2").read_bytes(), disk_format="qcow2")
-        self.check(image)
+        self.check(image, LIMIT_WITH_PROGRAMS)
