@@ -18,8 +18,8 @@ from attachd.drivers.lvm.pools import Pools
 from attachd.drivers.lvm.snapshots import snapshot_id_of
 from attachd.drivers.lvm.volumes import GIB, LogicalVolumes, volume_id_of
 
-RELEASED_PREFIX: Final = "snapshot-"
-"""Before the id in the name of an unmanaged snapshot."""
+RELEASED_PREFIX: Final = "_snapshot-"
+"""Before the id in the name of an unmanaged snapshot: LVM reserves ``snapshot``."""
 
 
 class ExistingSnapshots(existing.ExistingSnapshots):
@@ -69,7 +69,7 @@ class ExistingSnapshots(existing.ExistingSnapshots):
         group.snapshots.adopt(snapshot.id, row)
 
     def unmanage(self, snapshot: base.SnapshotRef) -> None:
-        """Rename a snapshot to ``snapshot-<its id>``."""
+        """Rename a snapshot to ``_snapshot-<its id>``."""
         group = self._pools.holding(snapshot.volume)
         group.snapshots.release(snapshot.id, f"{RELEASED_PREFIX}{snapshot.id}")
 

@@ -59,11 +59,11 @@ class ManageTest(case.LvmCase):
         self.assertEqual((SNAPSHOT.id, case.VOLUME.id), (listed.snapshot_id, listed.volume_id))
         for _ in range(2):
             self.thin.unmanage_snapshot(SNAPSHOT)
-        self.assertEqual("", self.get(f"snapshot-{SNAPSHOT.id}").refusal)
+        self.assertEqual("", self.get(f"_snapshot-{SNAPSHOT.id}").refusal)
 
     def test_lv_of_the_same_name_is_not_replaced_by_unmanaged_snapshot(self):
         self.lvm.add(NAME, GIB, fake_lvm.POOL)
-        self.lvm.add(f"snapshot-{SNAPSHOT.id}", GIB, fake_lvm.POOL)
+        self.lvm.add(f"_snapshot-{SNAPSHOT.id}", GIB, fake_lvm.POOL)
         error = self.assertRaises(exception.BackendError, self.thin.unmanage_snapshot, SNAPSHOT)
         self.assertIn("another LV", f"{error}")
 
