@@ -60,6 +60,8 @@ driver = driver_class(name, conf)
 def decode(value):
     if isinstance(value, list):
         return [decode(item) for item in value]
+    if isinstance(value, dict) and "volume" in value:
+        return base.SnapshotRef(**{**value, "volume": decode(value["volume"])})
     if isinstance(value, dict) and "size_gib" in value:
         return base.VolumeRef(**value)
     if isinstance(value, dict) and "attachment_id" in value:
@@ -71,12 +73,17 @@ def encode(value):
         return sorted(value)
     return dataclasses.asdict(value) if dataclasses.is_dataclass(value) else list(value)
 
+def read_snapshot(snapshot, offset, length):
+    with driver.open_snapshot(snapshot) as data:
+        return data.read(offset, length).hex()
+
 for line in sys.stdin:
     method, *arguments = json.loads(line)
     started = time.monotonic()
     try:
         target = driver if hasattr(driver, method) else driver.target
-        found = getattr(target, method)(*map(decode, arguments))
+        function = read_snapshot if method == "read_snapshot" else getattr(target, method)
+        found = function(*map(decode, arguments))
         if hasattr(found, "__next__"):
             found = list(found)
         answer = {"value": found}
@@ -97,15 +104,15 @@ def driver_command(name: str, options: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def encode_call(method: str, *arguments: Any) -> str:
-    """Return the line of a call; exports and volumes are values of drivers/base.py."""
+    """Return the line of a call; exports, volumes and snapshots are values of drivers/base.py."""
     return json.dumps([method, *map(_encoded, arguments)])
 
 
 def _encoded(value: Any) -> Any:
     if isinstance(value, list):
         return [_encoded(item) for item in value]
-    if isinstance(value, base.Export | base.VolumeRef):
-        return {name: getattr(value, name) for name in value.__dataclass_fields__}
+    if isinstance(value, base.Export | base.VolumeRef | base.SnapshotRef):
+        return {name: _encoded(getattr(value, name)) for name in value.__dataclass_fields__}
     return value
 
 
@@ -158,6 +165,9 @@ class StorageNode:
     def call(self, method: str, *arguments: Any) -> Any:
         """Call a method of the driver; exports and volumes are values of drivers/base.py.
 
+        ``read_snapshot`` is one that opens a snapshot, and returns some of its bytes in
+        hexadecimal digits.
+
         :raises Refused: with the error of the driver
         """
         assert self._driver is not None
@@ -176,7 +186,9 @@ class StorageNode:
         return volume
 
     def remove_all(self) -> None:
-        """Delete all volumes, after all access to them."""
+        """Delete all snapshots and volumes, after all access to them."""
+        for name in self.call("list_snapshots"):
+            self.call("delete_snapshot", base.SnapshotRef(name, base.VolumeRef("", 1), 1))
         for item in self.call("list_exports"):
             self.call("revoke_all_except", base.VolumeRef(item["volume_id"], 1), [])
         for name in self.call("list_volumes"):
