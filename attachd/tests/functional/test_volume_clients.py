@@ -53,7 +53,7 @@ class Case(unittest.TestCase):
 
     def existing_file(self, name):
         """Return a new file of 1 GiB with data, which can become a volume."""
-        (folder,) = self.process.state.rglob("manageable")
+        (folder,) = self.process.state.rglob("volumes/manageable")
         file = folder / name
         with file.open("wb") as opened:
             opened.write(b"data" * 1000)
