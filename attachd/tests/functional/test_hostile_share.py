@@ -155,9 +155,9 @@ class ReplacedNames:
     def test_calls_with_a_name_of_another_kind_end_with_a_clear_error(self):
         volumes = self.folder / "volumes"
         name, former = volumes / self.volume.id, volumes / "snapshots" / "manageable" / "then.raw"
-        expected = f"regular file|{self.volume.id}"
+        expected = f"a regular file is expected|{self.volume.id}"
         self.check_calls(name, ("extend", "clone", "grant", "create_again"), expected)
-        self.check_calls(former, ("manage_snapshot",), "regular file")
+        self.check_calls(former, ("manage_snapshot",), "It is no regular file")
         self.assert_nothing_has_changed(name, "all")
 
     def check_calls(self, name, calls, expected):
