@@ -16,7 +16,7 @@ from attachd.states import VolumeState
 from attachd.tests.crash import volume_calls
 from attachd.tests.crash.calls import Call
 from attachd.tests.crash.deployment import CrashDeployment
-from attachd.tests.fixtures import fake_glance, lifetime, processes, requirements
+from attachd.tests.fixtures import fake_glance, lifetime
 from attachd.tests.fixtures.http_client import Request, Response
 from attachd.tests.wait import wait_for, wait_until
 
@@ -48,12 +48,7 @@ class ImageDeployment(CrashDeployment):
     def _start_storage(self, test: unittest.TestCase) -> str:
         self.glance = fake_glance.FakeGlance(test)
         self.raw = self.glance.add(_DATA)
-        folder = lifetime.temp_dir(test)
-        (folder / "raw").write_bytes(_DATA)
-        tool = requirements.require_tool(test, "qemu-img")
-        line = ("convert", "-f", "raw", "-O", "qcow2", folder / "raw", folder / "converted")
-        processes.check_output([tool, *line])
-        content = (folder / "converted").read_bytes()
+        content = fake_glance.convert(test, _DATA)
         self.converted = self.glance.add(content, disk_format="qcow2")
         self.conversions = lifetime.temp_dir(test)
         settings = _SETTINGS.format(url=self.glance.url, folder=self.conversions)

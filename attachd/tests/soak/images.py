@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Image service of a soak, which is a fake and is not killed, with an image in two formats."""
 
-from pathlib import Path
 import random
 from typing import Any, Final
 import unittest
 
-from attachd.tests.fixtures import fake_glance, lifetime, processes, requirements
+from attachd.tests.fixtures import fake_glance, lifetime
 from attachd.tests.wait import wait_until
 
 _SIZE: Final = 2 * 1024 * 1024
@@ -33,15 +32,13 @@ class Images:
 
     def __init__(self, test: unittest.TestCase, seed: int) -> None:
         self._glance = fake_glance.FakeGlance(test)
-        self._conversions, folder = lifetime.temp_dir(test), lifetime.temp_dir(test)
+        self._conversions = lifetime.temp_dir(test)
         self.settings = _SETTINGS.format(url=self._glance.url, folder=self._conversions)
         self.data = random.Random(f"image {seed}").randbytes(_SIZE)
-        raw, converted = folder / "raw", folder / "converted"
-        raw.write_bytes(self.data)
-        tool = requirements.require_tool(test, "qemu-img")
-        processes.check_output([tool, "convert", "-f", "raw", "-O", "qcow2", raw, converted])
         self.raw = self._glance.add(self.data)
-        self.converted = self._glance.add(converted.read_bytes(), disk_format="qcow2")
+        self.converted = self._glance.add(
+            fake_glance.convert(test, self.data), disk_format="qcow2"
+        )
 
     def wait_for(self, name: str) -> list[bytes]:
         """Wait until an image of a name exists and all are complete; return their first bytes."""
@@ -60,5 +57,5 @@ class Images:
         found = [
             f"image {it['id']} is {it['status']}" for it in images if it["status"] != "active"
         ]
-        files = [path.name for path in Path(self._conversions).iterdir()]
+        files = [path.name for path in self._conversions.iterdir()]
         return [*found, *(f"file of a conversion: {name}" for name in files)]

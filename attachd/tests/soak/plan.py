@@ -84,7 +84,7 @@ class Copying(NamedTuple):
 
     :ivar name: of what is made: SEED-COPIER-NUMBER
     :ivar kind: a key of COPIES
-    :ivar server: the UUID of the server that has the volume; None: nobody has it
+    :ivar server: the UUID of the server that has the volume; None: no server has it
     :ivar converts: whether the image is no raw one
     """
 
