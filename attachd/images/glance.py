@@ -8,12 +8,12 @@ restart.  The URL is that of [glance], else that of the catalogue of these crede
 Source: the Image API, 2.7 and later, "Show image", "List images", "Download binary image data".
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
 import json
 import re
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 import urllib.parse
 
 from keystoneauth1 import exceptions as auth_exceptions
@@ -52,7 +52,7 @@ _SHOWN: Final = 300
 _MAX_NAMED: Final = 2
 """Images of one name that are listed: a second one makes the name ambiguous."""
 
-_BASE: Final = frozenset(
+BASE: Final = frozenset(
     {
         *("id", "name", "status", "visibility", "protected", "owner", "tags", "os_hidden"),
         *("size", "virtual_size", "min_disk", "min_ram", "disk_format", "container_format"),
@@ -81,7 +81,7 @@ class Image:
     :ivar virtual_size: bytes of the disk that it holds; None: the service does not know it
     :ivar min_disk: GiB
     :ivar hash_algorithm: of hash_value, as hashlib names it; None: there is only the checksum
-    :ivar snapshot_id: of a volume: Compute has made an image without data of its server
+    :ivar block_device_mapping: a property, as its owner wrote it, see :meth:`find_snapshot`
     :ivar metadata: what a volume keeps of it: texts, by names
     :ivar locations: URLs of where its data is, if the service shows them
     :ivar updated_at: when it was changed, as the service writes it; None: not known
@@ -98,7 +98,7 @@ class Image:
     hash_algorithm: str | None
     hash_value: str | None
     is_signed: bool
-    snapshot_id: str | None
+    block_device_mapping: object
     metadata: Mapping[str, str]
     locations: Sequence[str] = ()
     updated_at: str | None = None
@@ -107,38 +107,66 @@ class Image:
     def parse(cls, body: Mapping[str, Any]) -> Self:
         """Return the image of a body.
 
-        :raises KeyError, TypeError, ValueError, AttributeError: it is none
+        :raises LookupError, TypeError, AttributeError: it is none
         """
         return cls(
             id=str(body["id"]),
             status=str(body["status"]),
-            size=int(body.get("size") or 0),
-            virtual_size=int(body["virtual_size"]) if body.get("virtual_size") else None,
-            min_disk=int(body.get("min_disk") or 0),
-            disk_format=body.get("disk_format"),
-            container_format=body.get("container_format"),
-            checksum=body.get("checksum"),
-            hash_algorithm=body.get("os_hash_algo"),
-            hash_value=body.get("os_hash_value"),
+            size=_number(body, "size"),
+            virtual_size=_number(body, "virtual_size") or None,
+            min_disk=_number(body, "min_disk"),
+            disk_format=_text(body, "disk_format"),
+            container_format=_text(body, "container_format"),
+            checksum=_text(body, "checksum"),
+            hash_algorithm=_text(body, "os_hash_algo"),
+            hash_value=_text(body, "os_hash_value"),
             is_signed=SIGNATURE in body,
-            snapshot_id=_find_snapshot(body),
+            block_device_mapping=body.get("block_device_mapping"),
             metadata=_metadata(body),
             locations=_find_locations(body),
-            updated_at=body.get("updated_at"),
+            updated_at=_text(body, "updated_at"),
         )
 
+    def find_snapshot(self) -> str | None:
+        """Return the snapshot from which the server of the image boots; None: there is none.
 
-def _find_snapshot(body: Mapping[str, Any]) -> str | None:
-    """Return the snapshot from which the server of an image boots; None: there is none.
+        Compute has made such an image of a server whose root disk is a volume, without data.
 
-    Source: Nova, "Create Image" of a server whose root disk is a volume.
-    """
-    mapping = body.get("block_device_mapping") or "[]"
-    devices = json.loads(mapping) if isinstance(mapping, str) else mapping
-    for device in devices:
-        if device.get("source_type") == "snapshot" and device.get("boot_index") == 0:
-            return str(device["snapshot_id"])
-    return None
+        :raises ImageUnacceptable: the property that names it cannot be read
+
+        Source: Nova, "Create Image" of a server whose root disk is a volume.
+        """
+        mapping = self.block_device_mapping or "[]"
+        try:
+            devices = json.loads(mapping) if isinstance(mapping, str) else mapping
+            for device in devices:  # type: ignore[attr-defined]
+                if device.get("source_type") == "snapshot" and device.get("boot_index") == 0:
+                    return str(device["snapshot_id"])
+        except _UNREADABLE as error:
+            reason = "its property block_device_mapping is not as Compute writes it."
+            raise exception.ImageUnacceptable(image_id=self.id, reason=reason) from error
+        return None
+
+
+_Parsed = TypeVar("_Parsed")
+_UNREADABLE: Final = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+"""What reading JSON of another form than expected raises."""
+
+
+def _number(body: Mapping[str, Any], name: str) -> int:
+    """Return an attribute that is a number, 0 if there is none; raises TypeError: it is none."""
+    value = body.get(name) or 0
+    if not isinstance(value, int):
+        raise TypeError(name)
+    return value
+
+
+def _text(body: Mapping[str, Any], name: str) -> str | None:
+    """Return an attribute that is a text, if there is one; raises TypeError: it is none."""
+    value = body.get(name)
+    if value is not None and not isinstance(value, str):
+        raise TypeError(name)
+    return value
 
 
 def _find_locations(body: Mapping[str, Any]) -> list[str]:
@@ -148,7 +176,7 @@ def _find_locations(body: Mapping[str, Any]) -> list[str]:
 
 def _metadata(body: Mapping[str, Any]) -> dict[str, str]:
     """Return the properties of an image, and its attributes that a volume keeps."""
-    found = {key: value for key, value in body.items() if key not in _BASE}
+    found = {key: value for key, value in body.items() if key not in BASE}
     found |= {key: body.get(key) for key in _KEPT}
     found |= {"image_id": body["id"], "image_name": body.get("name") or None}
     return {key: str(value) for key, value in found.items() if value is not None}
@@ -200,7 +228,7 @@ class ImageApi:
         :raises Unavailable: it does not answer
         """
         answer = self._send("GET", f"/images/{urllib.parse.quote(image_id, safe='')}")
-        return _parse(answer, image_id)[0]
+        return _parse(answer, image_id, Image.parse)
 
     def list_locations(self, image: Image) -> Sequence[str]:
         """Return the URLs of where the data of an image is; none: the service shows none.
@@ -217,7 +245,7 @@ class ImageApi:
             return ()
         try:
             return _find_locations({"locations": json.loads(answer.content)})
-        except (ValueError, LookupError, TypeError, RecursionError):
+        except _UNREADABLE:
             return ()
 
     def find(self, name: str) -> list[Image]:
@@ -226,7 +254,7 @@ class ImageApi:
         :raises Unavailable: the Image service does not answer
         """
         query = urllib.parse.urlencode({"name": name, "limit": _MAX_NAMED})
-        return _parse(self._send("GET", f"/images?{query}"), name)
+        return _parse(self._send("GET", f"/images?{query}"), name, _parse_list)
 
     @contextlib.contextmanager
     def download(self, image_id: str) -> Iterator[Iterator[bytes]]:
@@ -307,16 +335,19 @@ class ImageApi:
             raise _unavailable(_explain(error)) from error
 
 
-def _parse(answer: Any, image_id: str) -> list[Image]:
-    """Return the images of an answer, or the only one of an answer about one."""
+def _parse(answer: Any, image_id: str, parse: Callable[[Any], _Parsed]) -> _Parsed:
+    """Return what an answer has: an image, or a list of them."""
     _check_status(answer, image_id)
     try:
-        body = json.loads(answer.content)
-        return [Image.parse(item) for item in body.get("images", [body])]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return parse(json.loads(answer.content))
+    except _UNREADABLE:
         raise _unavailable(
             "the answer is not one of the Image service. Check endpoint_override in [glance]."
         ) from None
+
+
+def _parse_list(body: Mapping[str, Any]) -> list[Image]:
+    return [Image.parse(item) for item in body["images"]]
 
 
 def _find_url(plugin: Any) -> str:

@@ -53,14 +53,19 @@ def create(backend: Backend, volume_id: str) -> None:
 
 
 def build_flow(backend: Backend, row: DriverVolumeRow) -> Flow:
-    """Return the flow that clones an entry, which it may have to fill before; else an import."""
+    """Return the flow that clones an entry, which it may have to fill before; else an import.
+
+    No failure of the cache is one of the volume, which has no flow yet that could end it.
+    """
     image_id, ref = row["image_id"], backends.volume_ref(row)
     assert image_id is not None, "a volume of an image has its id"
+    entry = None
     try:
         entry = _find_entry(backend, row, image_id)
     except exception.AttachdError as error:
         LOG.warning("Volume %s: made without the image cache: %s", row["id"], error)
-        entry = None
+    except Exception:
+        LOG.exception("Volume %s: made without the image cache", row["id"])
     if entry is None:
         return volume_flows.build_import(backend.driver, ref, image_id)
     source = backends.volume_ref(entry)

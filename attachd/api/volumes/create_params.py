@@ -48,10 +48,10 @@ def build(ctx: RequestContext, requested: CreateRequest) -> dict[str, Any]:
     """
     _reject_unsupported(requested)
     image = image_lookup.requested_image(ctx, requested)
-    if image is not None and image.snapshot_id is not None:
+    if image is not None and (snapshot_id := image.find_snapshot()) is not None:
         requested = {
             **{key: value for key, value in requested.items() if key not in image_lookup.FIELDS},
-            "snapshot_id": image.snapshot_id,
+            "snapshot_id": snapshot_id,
         }
         image = None
     snapshot = requested_snapshot(ctx, requested)

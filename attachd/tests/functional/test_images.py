@@ -104,6 +104,13 @@ class CreateTest(ImageCase):
                 self.assertIn(reason, self.create(self.glance.add(b"data", **fields), 400))
         self.assertEqual([], self.expect(200, "GET", "/volumes").body["volumes"])
 
+    def test_properties_of_any_name_and_value_are_answered(self):
+        self.finished(self.create(self.glance.add(b"data", images="")))
+        for value in ("x", "[1]"):
+            image = self.glance.add(b"data", block_device_mapping=value)
+            self.assertIn("is unacceptable", self.create(image, 400))
+        self.create(self.glance.add(b"data", min_disk=float("inf")), 503)
+
     def test_signed_image_is_taken_if_operator_says_so(self):
         conf_fixture.override(self, "signed_images", "ignore", group="glance")
         self.finished(self.create(self.glance.add(b"data", img_signature="x")))

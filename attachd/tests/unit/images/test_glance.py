@@ -60,6 +60,44 @@ class ImageTest(conf_fixture.DefaultConfCase):
     def test_image_with_signature_is_signed(self):
         self.assertTrue(glance.Image.parse({**_BODY, "img_signature": "x"}).is_signed)
 
+    def test_property_has_the_name_of_a_list(self):
+        fake = fake_glance.use(self)
+        for value in ("", "abc"):
+            image = glance.ImageApi.of_service().get(fake.add(b"x", images=value))
+            self.assertEqual(value, image.metadata["images"])
+
+    def test_attributes_of_other_types_are_none_of_an_image(self):
+        fake = fake_glance.use(self)
+        for name, value in (
+            *(("min_disk", float("inf")), ("size", "1"), ("disk_format", ["raw"])),
+            *(("os_hash_algo", ["x"]), ("updated_at", {}), ("locations", [{}])),
+        ):
+            image = fake.add(b"x", **{name: value})
+            with self.subTest(name), self.assertRaisesRegex(exception.Unavailable, "not one of"):
+                glance.ImageApi.of_service().get(image)
+
+    def test_list_without_images_is_no_list(self):
+        fake = fake_glance.use(self)
+        for answer in (b"{}", b"[]", b'{"images": 1}', b'{"images": ["x"]}', b"1" * 5000):
+            fake.answer_all = (200, answer)
+            with self.subTest(answer[:9]), self.assertRaises(exception.Unavailable):
+                glance.ImageApi.of_service().find("x")
+
+    def test_snapshot_of_unreadable_property_makes_image_unacceptable(self):
+        for value in (
+            "x",
+            "[1]",
+            "1",
+            "[" * 9999,
+            '[{"source_type": "snapshot", "boot_index": 0}]',
+        ):
+            image = glance.Image.parse({**_BODY, "block_device_mapping": value})
+            with (
+                self.subTest(value[:9]),
+                self.assertRaisesRegex(exception.ImageUnacceptable, "block_device_mapping"),
+            ):
+                image.find_snapshot()
+
     def test_images_are_configured_by_credentials(self):
         self.assertFalse(glance.is_configured())
         with self.assertRaisesRegex(exception.BadRequest, "has no images"):

@@ -116,6 +116,11 @@ class FailureTest(CacheCase):
             self.assertEqual("ready", self.create()["state"])
         self.assertEqual(0, self.made_of_cache())
 
+    def test_unforeseen_error_of_cache_leaves_ordinary_import(self):
+        with mock.patch.object(image_cache_entries, "add", side_effect=IndexError):
+            self.assertEqual("ready", self.create()["state"])
+        self.assertEqual(0, self.made_of_cache())
+
 
 def _broken(*_):
     raise image_cache.exception.BackendError("The entry fails.")
