@@ -19,19 +19,17 @@ from attachd.context import RequestContext
 from attachd.db.types import type_store
 from attachd.db.volumes import volume_metadata
 from attachd.images import checks
-from attachd.images.glance import SIGNATURE, ImageApi
+from attachd.images.glance import BASE, SIGNATURE, ImageApi
 from attachd.objects import Volume
 
 PATH: Final = "/volumes/{volume_id}/action"
 
 Body = dict[str, Any]
 
-_OWN: Final = frozenset(
-    {
-        *("image_id", "image_name", "checksum", "size", "min_disk", "min_ram"),
-        *("disk_format", "container_format", "signature_verified"),
-    }
-)
+_OWN: Final = BASE | {
+    *("image_id", "image_name", "signature_verified"),  # of the image that is on the volume
+    *("location", "deleted", "deleted_at"),  # that the Image service reserves
+}
 """Image metadata of a volume that is not a property of its next image."""
 _RESERVED: Final = ("os_glance", SIGNATURE)
 """What names of properties begin with that only the Image service sets, or that are not right for
@@ -82,7 +80,7 @@ def upload(
     force = validation.parse_bool("force", body.get("force", False))
     in_use = force and CONF.glance.enable_force_upload and volume.status == _IN_USE
     upload_volume = backend_calls.upload_in_use if in_use else backend_calls.upload
-    fields = _fields_of_image(ctx, volume, body, version)
+    fields = _fields_of_image(ctx, volume, body)
     image_id = uuidutils.generate_uuid()
     api = ImageApi.of_caller(ctx.auth_token)
     properties = _properties(volume)
@@ -96,11 +94,11 @@ def upload(
             reason=f"Volume {volume.id} status must be available to upload, currently "
             f"{volume.status}. A clone of a volume in use can be uploaded."
         ) from error
-    return {"os-volume_upload_image": _uploaded(volume, image_id, fields)}
+    return {"os-volume_upload_image": _uploaded(volume, image_id, fields, version)}
 
 
 def _fields_of_image(
-    ctx: RequestContext, volume: Volume, body: Mapping[str, Any], version: mv.Version
+    ctx: RequestContext, volume: Volume, body: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the attributes of the new image.
 
@@ -111,6 +109,8 @@ def _fields_of_image(
         "name": body["image_name"],
         "disk_format": body.get("disk_format", "raw"),
         "container_format": body.get("container_format") or "bare",
+        "visibility": body.get("visibility", "private"),
+        "protected": validation.parse_bool("protected", body.get("protected", False)),
     }
     if fields["disk_format"] not in CONF.glance.disk_formats:
         raise exception.BadRequest(
@@ -122,11 +122,8 @@ def _fields_of_image(
             reason=f"A volume cannot be uploaded in a container, {fields['container_format']}: "
             "take bare."
         )
-    if version >= mv.UPLOAD_IMAGE_PARAMS:
-        fields["visibility"] = body.get("visibility", "private")
-        fields["protected"] = validation.parse_bool("protected", body.get("protected", False))
-        if fields["visibility"] == "public":
-            ctx.authorize(policy.UPLOAD_PUBLIC, volume)
+    if fields["visibility"] == "public":
+        ctx.authorize(policy.UPLOAD_PUBLIC, volume)
     return fields
 
 
@@ -140,7 +137,14 @@ def _properties(volume: Volume) -> dict[str, str]:
     }
 
 
-def _uploaded(volume: Volume, image_id: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+_NEWER: Final = frozenset({"visibility", "protected"})
+"""Fields that the answer has since microversion 3.1; older ones make a private image."""
+
+
+def _uploaded(
+    volume: Volume, image_id: str, fields: Mapping[str, Any], version: mv.Version
+) -> dict[str, Any]:
+    hidden = {"name"} if version >= mv.UPLOAD_IMAGE_PARAMS else {"name", *_NEWER}
     known = type_store.get(volume.volume_type_id) if volume.volume_type_id else None
     names = ("id", "name", "description", "is_public")
     return {
@@ -152,7 +156,7 @@ def _uploaded(volume: Volume, image_id: str, fields: Mapping[str, Any]) -> dict[
         "volume_type": {name: known[name] for name in names} if known else None,  # type: ignore[literal-required]
         "image_id": image_id,
         "image_name": fields["name"],
-        **{key: value for key, value in fields.items() if key != "name"},
+        **{key: value for key, value in fields.items() if key not in hidden},
     }
 
 

@@ -89,6 +89,19 @@ class UploadTest(ImageCase):
         self.assertNotIn("os_glance_x", image)
         self.ended()
 
+    def test_metadata_does_not_set_attributes_of_image(self):
+        pairs = {"visibility": "public", "owner": "z", "protected": "true", "location": "x"}
+        pairs |= {"images": "", "block_device_mapping": "x"}
+        self.act(self.volume, "os-set_image_metadata", {"metadata": pairs}, 200)
+        image = self.glance.images[self.upload(version="volume 3.0")["image_id"]]
+        self.ended()
+        self.assertEqual(
+            ("active", "private", False, "a" * 32),
+            tuple(image[name] for name in ("status", "visibility", "protected", "owner")),
+        )
+        self.assertEqual(("", "x"), (image["images"], image["block_device_mapping"]))
+        self.assertNotIn("location", image)
+
     def test_public_image_needs_its_policy(self):
         self.upload(403, visibility="public")
         answer = self.act(
