@@ -49,11 +49,14 @@ def run_reimage(backend: Backend, volume_id: str) -> None:
                 provided = flow_runner.run(flow, {})
         except volumes.FAILURES as failure:
             values = _make_empty(backend, row)
-            volumes.record_failure(volume_lease, Event.REIMAGE_FAILED, failure, **values)
+            expected = {"image_id": row["image_id"]}
+            volumes.record_failure(volume_lease, Event.REIMAGE_FAILED, failure, expected, **values)
             return
         notified = compute_events.reimaged_recorder()
         values = {**_stored(provided), **volumes.NO_ERROR, **volumes.without_progress(row)}
-        after = volumes.record_result(volume_lease, Event.REIMAGED, values, notified)
+        after = volumes.record_result(
+            *(volume_lease, Event.REIMAGED, values, notified), expected={"image_id": image_id}
+        )
         if after is not None and notified is not None:
             compute_events.send_due(volume_id)
 
@@ -90,8 +93,11 @@ def run_upload(backend: Backend, volume_id: str) -> None:
             flow_runner.run(volume_flows.build_export(backend.driver, ref, image_id), {})
         except volumes.FAILURES as failure:
             volumes.record_failure(
-                volume_lease, Event.UPLOAD_FAILED, failure, upload_image_id=None
+                *(volume_lease, Event.UPLOAD_FAILED, failure, {"upload_image_id": image_id}),
+                upload_image_id=None,
             )
             return
         values = {**volumes.NO_ERROR, "upload_image_id": None}
-        volumes.record_result(volume_lease, Event.UPLOADED, values)
+        volumes.record_result(
+            *(volume_lease, Event.UPLOADED, values), expected={"upload_image_id": image_id}
+        )

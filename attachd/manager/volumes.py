@@ -172,7 +172,7 @@ def extend(backend: Backend, volume_id: str) -> None:
             backend.check_ready()
             _run_extend(backend, row, attachments)
         except FAILURES as failure:
-            cause = _cause(failure)
+            cause = cause_of(failure)
             refused = isinstance(cause, exception.BackendError) and cause.final
             record_failure(
                 volume_lease, Event.EXTEND_FAILED if refused else Event.EXTEND_LOST, failure
@@ -251,7 +251,7 @@ def manage(backend: Backend, volume_id: str) -> None:
             flow = volume_flows.build_manage(driver, backends.volume_ref(new), reference)
             provided = flow_runner.run(flow, {})
         except FAILURES as failure:
-            if not _is_left_to_recovery(volume_id, failure):
+            if not is_left_to_recovery(volume_id, failure):
                 record_failure(volume_lease, Event.MANAGE_FAILED, failure, provider={})
             return
         provider, secrets = backends.split_secrets(provided["answer"])
@@ -281,7 +281,7 @@ def unmanage(backend: Backend, volume_id: str) -> None:
             flow = volume_flows.build_unmanage(driver, backends.volume_ref(row))
             flow_runner.run(flow, {})
         except FAILURES as failure:
-            if not _is_left_to_recovery(volume_id, failure):
+            if not is_left_to_recovery(volume_id, failure):
                 record_failure(volume_lease, Event.UNMANAGE_FAILED, failure)
             return
         if record_result(volume_lease, Event.UNMANAGED, {}) is None:
@@ -304,7 +304,7 @@ def revert(backend: Backend, volume_id: str) -> None:
             backend.check_ready()
             flow_runner.run(_revert_flow(backend, row), {})
         except FAILURES as failure:
-            if not _is_left_to_recovery(volume_id, failure):
+            if not is_left_to_recovery(volume_id, failure):
                 record_failure(volume_lease, Event.REVERT_FAILED, failure)
             return
         if after := record_result(volume_lease, Event.REVERTED, NO_ERROR):
@@ -398,29 +398,36 @@ def get_in_state(volume_id: str, expected: VolumeState) -> DriverVolumeRow | Non
 
 
 def record_failure(
-    volume_lease: VolumeLease, event: Event, failure: Exception, **values: Any
+    volume_lease: VolumeLease,
+    event: Event,
+    failure: Exception,
+    expected: Mapping[str, Any] | None = None,
+    **values: Any,
 ) -> None:
     """Store the failure and a message to the user; unless another manager continues the work.
 
+    :param expected: as of volume_store.transition()
     :param values: columns to store with it
     """
     if volume_lease.may_be_taken_over():
         return
-    cause = _cause(failure)
-    if row := record_result(volume_lease, event, {"error": flow_runner.reason(cause), **values}):
+    cause = cause_of(failure)
+    stored = {"error": flow_runner.reason(cause), **values}
+    if row := record_result(volume_lease, event, stored, expected=expected):
         notify.volume_message(row, event, cause)
 
 
-def _is_left_to_recovery(volume_id: str, failure: Exception) -> bool:
+def is_left_to_recovery(volume_id: str, failure: Exception) -> bool:
     """Return whether an operation failed because the backend is away: it is tried again."""
-    cause = _cause(failure)
+    cause = cause_of(failure)
     if not isinstance(cause, exception.BackendUnavailable | exception.BackendUnreachable):
         return False
     LOG.warning("Volume %s: left to recovery: %s", volume_id, flow_runner.reason(cause))
     return True
 
 
-def _cause(failure: Exception) -> Exception:
+def cause_of(failure: Exception) -> Exception:
+    """Return what the first failing task of a flow raised, or another error as it is."""
     return failure.cause if isinstance(failure, flow_runner.FlowFailed) else failure
 
 
@@ -429,17 +436,21 @@ def record_result(
     event: Event,
     values: Mapping[str, Any],
     last: Callable[..., None] | None = None,
+    expected: Mapping[str, Any] | None = None,
 ) -> VolumeRow | None:
     """Store the result and return the row; None if another process has changed the row.
 
     :param last: as of volume_store.transition()
+    :param expected: as of volume_store.transition()
     """
     volume_id = volume_lease.token.volume_id
     if values.get("error"):
         step = event.name.lower().replace("_", " ")  # such as "create failed"
         LOG.warning("Volume %s: %s: %s", volume_id, step, values["error"])
     try:
-        return volume_store.transition(volume_id, event, values, volume_lease.token, last)
+        return volume_store.transition(
+            *(volume_id, event, values, volume_lease.token, last), expected=expected
+        )
     except (exception.InvalidTransition, exception.NotFound, exception.TakenOver):
         LOG.warning("Volume %s: changed by another process, left as it is", volume_id)
         return None

@@ -115,6 +115,7 @@ def transition(
     last: Callable[[sa.Connection, str], None] | None = None,
     statuses: Collection[str] | None = None,
     project_id: str | None = None,
+    expected: Mapping[str, Any] | None = None,
 ) -> VolumeRow:
     """Take a volume through one transition.
 
@@ -125,18 +126,16 @@ def transition(
     :param last: executed last in the transaction, with the id of the volume
     :param statuses: the statuses in which it is allowed; None: all
     :param project_id: as of :func:`lock`
+    :param expected: columns with the values that they must have: those of the operation that ends
     :returns: the row after it; its last content if the transition removed it
     :raises VolumeNotFound: it does not exist any more
-    :raises InvalidTransition: it is in no state for this event
+    :raises InvalidTransition: it is in no state for this event, or another operation has followed
     :raises InvalidVolume: it cannot be removed while it is attached or cloned, or has snapshots
     :raises TakenOver: another process works on it by now
     """
     with session.writer() as connection:
         row = lock(connection, volume_id, project_id)
-        if statuses is not None and row["status"] not in statuses:
-            raise exception.InvalidTransition(
-                kind="Volume", id=volume_id, source=row["status"], event=event.value
-            )
+        _check_expected(row, event, statuses, expected or {})
         if volume_lease is None and event in _COMPLETION_EVENTS:
             volume_leases.check_not_held(connection, row, event.value)
         if volume_lease:
@@ -150,6 +149,17 @@ def transition(
         if last is not None:
             last(connection, volume_id)
     return moved
+
+
+def _check_expected(
+    row: VolumeRow, event: Event, statuses: Collection[str] | None, expected: Mapping[str, Any]
+) -> None:
+    columns: Any = row
+    is_allowed = statuses is None or row["status"] in statuses
+    if not is_allowed or any(columns[name] != expected[name] for name in expected):
+        raise exception.InvalidTransition(
+            kind="Volume", id=row["id"], source=row["status"], event=event.value
+        )
 
 
 @retried

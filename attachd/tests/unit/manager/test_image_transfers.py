@@ -4,8 +4,10 @@
 from types import SimpleNamespace
 from unittest import mock
 
+from attachd.db.volumes import volume_store, volume_updates
 from attachd.images import upload
 from attachd.manager import image_transfers
+from attachd.states import Event
 from attachd.tests.fixtures import backends, conf_fixture, db_rows, fake_glance
 
 
@@ -46,6 +48,23 @@ class ReimageTest(_Case):
         self.assertEqual("error", row["state"])
         self.assertIn("backend failed", row["error"])
 
+    def test_end_of_reimage_that_was_reset_leaves_the_next_one(self):
+        second = self.glance.add(b"second")
+        for name, fields in (("success", {}), ("failure", {"os_hash_value": "0"})):
+            with self.subTest(name):
+                image = self.glance.add(b"first", **fields)
+                volume_id = self.add("downloading", image_id=image, provider={"lun": 7})
+
+                def begin_second(_offset, volume_id=volume_id):
+                    self.glance.before_piece = lambda _offset: None
+                    volume_store.reset(volume_id, "error", None)
+                    volume_updates.begin_reimage(volume_id, second, {}, ["error"])
+
+                self.glance.before_piece = begin_second
+                image_transfers.run_reimage(self.backend, volume_id)
+                row = db_rows.get_volume(volume_id)
+                self.assertEqual(("downloading", second), (row["state"], row["image_id"]))
+
     def test_late_message_does_nothing(self):
         volume_id = db_rows.add_volume("ready")["id"]
         image_transfers.run_reimage(self.backend, volume_id)
@@ -55,10 +74,13 @@ class ReimageTest(_Case):
 
 
 class UploadTest(_Case):
-    def upload(self, image):
+    def setUp(self):
+        super().setUp()
         patched = mock.patch.object(upload, "units", SimpleNamespace(Gi=2**20, Mi=2**20))
         patched.start()
         self.addCleanup(patched.stop)
+
+    def upload(self, image):
         volume_id = self.add("uploading", size_gib=1, upload_image_id=image)
         image_transfers.run_upload(self.backend, volume_id)
         row = db_rows.get_volume(volume_id)
@@ -75,6 +97,24 @@ class UploadTest(_Case):
         self.glance.refuse_data = [(500, b"")]
         self.assertIn("with status 500", self.upload(image)["error"])
         self.assertEqual({}, self.glance.images)
+
+    def test_end_of_upload_that_was_reset_leaves_the_next_one(self):
+        second = self.glance.add(b"", status="queued")
+        for refusals in ([], [(500, b"")]):
+            volume_id = self.add(
+                "uploading", size_gib=1, upload_image_id=self.glance.add(b"", status="queued")
+            )
+
+            def begin_second(_offset, volume_id=volume_id):
+                self.glance.before_piece = lambda _offset: None
+                volume_store.reset(volume_id, "available", None)
+                values = {"upload_image_id": second}
+                volume_store.transition(volume_id, Event.UPLOAD, values)
+
+            self.glance.before_piece, self.glance.refuse_data = begin_second, refusals
+            image_transfers.run_upload(self.backend, volume_id)
+            row = db_rows.get_volume(volume_id)
+            self.assertEqual(("uploading", second), (row["state"], row["upload_image_id"]))
 
     def test_upload_to_missing_image_ends(self):
         self.upload("11111111-2222-4333-8444-555555555555")
