@@ -300,6 +300,15 @@ _NOT_MANAGED = frozenset({VolumeState.MANAGING, VolumeState.ERROR_MANAGING})
 """States of volumes without data: a deletion after a reset could delete an object that is not
 theirs."""
 
+_KEEPS_DATA = frozenset(
+    {
+        *(VolumeState.READY, VolumeState.AWAITING_TRANSFER, VolumeState.UPLOADING),
+        *(VolumeState.EXTENDING, VolumeState.ERROR_EXTENDING),
+    }
+)
+"""States in which a manager that works on a volume leaves its data: in the others, also after a
+former reset, it may create it, remove it or write to it."""
+
 RESET_STATES: Mapping[str, VolumeState] = {
     "available": VolumeState.READY,
     "in-use": VolumeState.READY,
@@ -325,15 +334,14 @@ def reset(volume_id: str, status: str | None, attach_status: str | None) -> Volu
     :returns: the row after it
     :raises VolumeNotFound: there is none
     :raises BadRequest: the volume's attachments contradict it
-    :raises InvalidTransition: its data is being removed or replaced at the moment, or is an object
-        that was not managed
+    :raises InvalidTransition: it would be available while a manager removes or replaces its data,
+        or its data is an object that was not managed
     """
     with session.writer() as connection:
         row = lock(connection, volume_id)
         attachments = attachment_rows.list_holding(connection, volume_id)
         state = RESET_STATES[status] if status else VolumeState(row["state"])
-        undefined = states.BEING_REMOVED | {VolumeState.REVERTING}
-        if row["state"] in undefined and state is VolumeState.READY:
+        if row["state"] not in _KEEPS_DATA and state is VolumeState.READY:
             volume_leases.check_not_held(connection, row, "become available again")
         if status in {"available", "in-use"}:
             attachments = _drop_unverified(connection, row, attachments)

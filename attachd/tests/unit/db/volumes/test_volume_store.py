@@ -4,6 +4,8 @@
 import itertools
 
 from attachd import exception, states
+from attachd.db import models
+from attachd.db.cluster import members
 from attachd.db.engine import session
 from attachd.db.types import type_store
 from attachd.db.volumes import volume_store
@@ -166,6 +168,22 @@ class ResetTest(Case):
                 with self.assertRaisesRegex(exception.InvalidTransition, "unmanage it"):
                     volume_store.reset(volume, status, None)
             self.assertEqual(before, db_rows.get_volume(volume)["state"])
+
+    def test_reset_to_available_is_refused_while_a_manager_replaces_the_data(self):
+        member = models.new_id()
+        members.join(member, "manager-1")
+        for before in ("creating", "downloading", "reverting", "deleting", "unmanaging"):
+            with self.subTest(before):
+                volume = db_rows.add_volume(before, owner="h@b", lease_holder=member)["id"]
+                with self.assertRaisesRegex(exception.InvalidTransition, "manager-1 is working"):
+                    volume_store.reset(volume, "available", None)
+                self.assertEqual(before, db_rows.get_volume(volume)["state"])
+                volume_store.reset(volume, "error", None)
+                with self.assertRaisesRegex(exception.InvalidTransition, "manager-1 is working"):
+                    volume_store.reset(volume, "available", None)
+        for before in ("uploading", "extending", "ready"):
+            volume = db_rows.add_volume(before, owner="h@b", lease_holder=member)["id"]
+            self.assertEqual("ready", volume_store.reset(volume, "available", None)["state"])
 
     def _assert_refused(self, volume, status, attach_status, text):
         before = db_rows.get_volume(volume)
