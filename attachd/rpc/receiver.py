@@ -203,6 +203,8 @@ class Receiver:
 
     def _begin_all(self) -> None:
         self._channel = self._current().channel()
+        # amqp would decode each body by the codec that its sender names, some in quadratic time.
+        self._channel.auto_decode = False
         if self._prefetch:
             self._channel.basic_qos(0, self._prefetch, False)
         self._on_connected()

@@ -11,6 +11,7 @@ import json
 import lzma
 import resource
 import threading
+import time
 from typing import Any
 import unittest
 from urllib import parse
@@ -219,6 +220,27 @@ class AttackTest(unittest.TestCase):
         )
         self.assert_other_host_is_answered()
         self.assertLess(peak_memory() - peak, len(plain))
+
+    def test_texts_where_bytes_are_expected_wait_for_the_budget_of_the_host(self):
+        """amqp would decode them, and each failed with a traceback beside the budget."""
+        form: dict[str, Any] = {"application_headers": {"compression": "application/x-gzip"}}
+        with self.assertLogs("attachd.rpc", "WARNING") as logs:
+            for _ in range(4 * int(admission.BURST)):
+                self.send("[]", **form, content_encoding="latin-1")
+            self.assert_other_host_is_answered()
+        self.assertNotIn("Traceback", "".join(logs.output))
+        self.assertIn("form: 1", "".join(logs.output))
+        # It drops none of them by itself while the host has no budget.
+        waiting = self.channel.queue_declare(CALLS, passive=True).message_count
+        self.assertGreater(waiting, admission.BURST)
+
+    def test_slow_codecs_of_senders_are_not_used(self):
+        before = time.process_time()
+        for _ in range(4):
+            # Punycode takes seconds for it.
+            self.send(b"-" + b"aa" * 400_000, content_encoding="punycode")
+        self.assert_other_host_is_answered()
+        self.assertLess(time.process_time() - before, 4)
 
     def test_large_message_is_refused(self):
         with self.assertLogs("attachd.rpc.admission", "WARNING") as logs:

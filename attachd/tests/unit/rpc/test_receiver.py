@@ -104,6 +104,7 @@ class ReceiverTest(unittest.TestCase):
         self.assertEqual(["m1", "m2"], self.received)
         self.declare.assert_called_once_with(first)
         first.channels[0].basic_qos.assert_called_once_with(0, 1, False)
+        self.assertIs(False, first.channels[0].auto_decode)
         made.stop()
         self.assertEqual("released", first.closed)
 
