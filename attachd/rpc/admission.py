@@ -27,7 +27,10 @@ from attachd.telemetry import metrics
 LOG = logging.getLogger(__name__)
 
 MAX_REPORT_SIZE: Final = 2**18
-"""Bytes of a message, before and after decompression; its JSON takes up to 24 times as much."""
+"""Bytes of a message, before and after decompression."""
+
+MAX_VALUES: Final = 2**15
+"""Values in a message.  The largest report has 20,000; so many take up to 7 MB of memory."""
 
 RATE: Final = 25.0
 """How many messages a second one host may send for long, to each manager."""
@@ -57,6 +60,9 @@ _OPEN_STREAM: Final[Mapping[str, Any]] = {
     "application/x-bz2": bz2.BZ2Decompressor,
 }
 """The methods of [oslo_messaging_rabbit] kombu_compression."""
+
+_VALUE_MARKS: Final = (b"[", b"{", b",")
+"""In the text of a message there is at least one for each two values and keys."""
 
 _ID: Final = re.compile(r"[0-9a-f]{32}")
 _VERSION: Final = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}")
@@ -90,7 +96,7 @@ class Budget:
         self._waiting_size = 0
 
     def charge(self, size: int) -> None:
-        """Count a received message of so many bytes."""
+        """Count a received message of so many bytes after decompression."""
         with self._lock:
             self._tokens -= 1 + size / SIZE_OF_ONE
 
@@ -150,19 +156,22 @@ class Reader:
             if not name.startswith("_")
         }
 
-    def read(self, body: bytes, properties: Mapping[str, Any], host: str) -> Request:
+    def read(self, text: bytes, properties: Mapping[str, Any], host: str) -> Request:
         """Return a request.
 
+        :param text: as of :func:`decompress`
         :param host: whose queue it was in; STRANGERS: the common one
         :raises Refused: no agent sends that
         """
-        content = parse(body, properties, MAX_REPORT_SIZE)
+        if len(text) > MAX_REPORT_SIZE or sum(map(text.count, _VALUE_MARKS)) > MAX_VALUES:
+            raise Refused("size")
+        content = _parse(text)
         method, arguments = content.get("method"), content.get("args")
         if not isinstance(arguments, dict) or not isinstance(method, str):
             raise Refused("form")
         if method == path_check.METHOD:
             probe = {"method": method, "args": arguments}
-            return Request(probe, {}, None, None, None, None, len(body))
+            return Request(probe, {}, None, None, None, None, len(text))
         if content.get("namespace") is not None or self._calls.get(method) != arguments.keys():
             raise Refused("method")
         caller = arguments["host"]
@@ -176,7 +185,7 @@ class Reader:
             _match(_ID, content.get("_unique_id")),
             _reply_queue(content.get("_reply_q"), caller),
             _timeout(properties.get("expiration")),
-            len(body),
+            len(text),
         )
 
 
@@ -220,21 +229,30 @@ def _timeout(expiration: object) -> float | None:
     return int(str(expiration)) / 1000 if is_number else None
 
 
-def parse(body: bytes, properties: Mapping[str, Any], max_size: int) -> dict[str, Any]:
+def parse(body: object, properties: Mapping[str, Any], max_size: int) -> dict[str, Any]:
     """Return the content of a message in an envelope of oslo.messaging.
 
     :param max_size: bytes of the body, before and after decompression
     :raises Refused: it has none, or too much
     """
-    if properties.get("content_type") != _JSON:
+    text = decompress(body, properties, max_size)
+    if len(text) > max_size:
+        raise Refused("size")
+    return _parse(text)
+
+
+def decompress(body: object, properties: Mapping[str, Any], max_size: int) -> bytes:
+    """Return the text of a message: if it is too large, the first ``max_size + 1`` bytes.
+
+    :param body: bytes; amqp has a str instead if there is none
+    :raises Refused: it has none, or too much before decompression
+    """
+    headers = properties.get("application_headers")
+    name = headers.get("compression") if isinstance(headers, dict) else None
+    if properties.get("content_type") != _JSON or not isinstance(body, bytes):
         raise Refused("form")
     if len(body) > max_size:
         raise Refused("size")
-    return _parse(_decompress(body, properties.get("application_headers"), max_size))
-
-
-def _decompress(body: bytes, headers: object, max_size: int) -> bytes:
-    name = headers.get("compression") if isinstance(headers, dict) else None
     if name is None:
         return body
     if not isinstance(name, str) or name not in _OPEN_STREAM:
@@ -243,17 +261,15 @@ def _decompress(body: bytes, headers: object, max_size: int) -> bytes:
         text: bytes = _OPEN_STREAM[name]().decompress(body, max_size + 1)
     except (OSError, ValueError, EOFError, zlib.error) as error:
         raise Refused("form") from error
-    if len(text) > max_size:
-        raise Refused("size")
     return text
 
 
-def _parse(body: bytes) -> dict[str, Any]:
+def _parse(text: bytes) -> dict[str, Any]:
     """Return the message in an envelope of oslo.messaging."""
     try:
-        envelope = json.loads(body)
-        text = envelope["oslo.message"] if envelope["oslo.version"] == "2.0" else None
-        content = json.loads(text) if isinstance(text, str) else None
+        envelope = json.loads(text)
+        message = envelope["oslo.message"] if envelope["oslo.version"] == "2.0" else None
+        content = json.loads(message) if isinstance(message, str) else None
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise Refused("form") from error
     if not isinstance(content, dict):

@@ -95,21 +95,34 @@ class Intake:
         """Take a message of amqp; acknowledge it if the host may send the next one."""
         if self._is_closed.is_set():
             return
-        budget.charge(message.body_size)
-        try:
-            request = self._reader.read(message.body, message.properties, budget.host)
-        except admission.Refused as error:
-            self._drops.record(budget.host, error.reason)
-        else:
-            if self._seen.add(request.unique_id):
-                budget.add_waiting(request.size)
-                self._submit(self._to_incoming(request, budget))
-            else:
-                self._drops.record(budget.host, "repeated")
+        if (request := self._read(budget, message)) is not None:
+            budget.add_waiting(request.size)
+            self._submit(self._to_incoming(request, budget))
         if budget.may_send():
             message.channel.basic_ack(message.delivery_tag)
         else:
             self._held.append((budget, message))
+
+    def _read(self, budget: admission.Budget, message: Any) -> admission.Request | None:
+        """Return a request, and charge for the message; None: it is dropped."""
+        properties, max_size = message.properties, admission.MAX_REPORT_SIZE
+        size = max(message.body_size, max_size)  # so much may have been decompressed
+        try:
+            text = admission.decompress(message.body, properties, max_size)
+            size = max(message.body_size, len(text))
+            request = self._reader.read(text, properties, budget.host)
+            if self._seen.add(request.unique_id):
+                return request
+            self._drops.record(budget.host, "repeated")
+        except admission.Refused as error:
+            self._drops.record(budget.host, error.reason)
+        except Exception:
+            # Else the message would be dropped without the budget of its host.
+            if self._drops.record(budget.host, "form"):
+                LOG.exception("A message of host %s could not be read", budget.host)
+        finally:
+            budget.charge(size)
+        return None
 
     def _to_incoming(self, request: admission.Request, budget: admission.Budget) -> Incoming:
         send = None

@@ -44,7 +44,9 @@ class ReaderTest(unittest.TestCase):
         self.reader = admission.Reader(Endpoint())
 
     def read(self, body=None, host="h", **properties):
-        return self.reader.read(body or envelope(**CALL), FORM | properties, host)
+        body, form = body or envelope(**CALL), FORM | properties
+        text = admission.decompress(body, form, admission.MAX_REPORT_SIZE)
+        return self.reader.read(text, form, host)
 
     def assert_refused(self, reason, body, host="h", **properties):
         with self.assertRaises(admission.Refused) as caught:
@@ -99,11 +101,11 @@ class ReaderTest(unittest.TestCase):
             b"1",
             b"[]",
             b"{}",
-            b"[" * 200_000,
+            b"[" * 30_000,
             b'{"oslo.version": "2.0", "oslo.message": {}}',
             b'{"oslo.version": "2.0", "oslo.message": "[1]"}',
             b'{"oslo.version": 2, "oslo.message": "{}"}',
-            json.dumps({"oslo.version": "2.0", "oslo.message": "[" * 100_000}).encode(),
+            json.dumps({"oslo.version": "2.0", "oslo.message": "[" * 30_000}).encode(),
         ):
             self.assert_refused("form", body)
 
@@ -115,6 +117,27 @@ class ReaderTest(unittest.TestCase):
                 headers = {"compression": f"application/{name}"}
                 self.assert_refused("size", pack(large), application_headers=headers)
         loads.assert_not_called()
+
+    def test_message_with_many_values_is_refused_before_it_is_read(self):
+        for values in ("[]," * 20_000, "[" * 20_000 + "]" * 20_000, '{"":0},' * 20_000):
+            self.assert_refused("size", envelope(**CALL | {"args": values * 2}))
+
+    def test_largest_report_has_fewer_values(self):
+        device = {"attachment_id": "a", "volume_id": "v", "path": "", "size_bytes": 0}
+        paths = {"paths": [{"name": "", "state": "failed"}]}
+        for item in (device, device | paths):
+            text = envelope(args=[item])
+            fill = (admission.MAX_REPORT_SIZE - 100) // (
+                len(envelope(args=[item] * 2)) - len(text)
+            )
+            text = envelope(args=[item] * fill)
+            self.assertLess(text.count(b",") + text.count(b"{") + text.count(b"["), 20_500)
+            self.assert_refused("form", text)
+
+    def test_body_that_is_no_bytes_is_refused(self):
+        headers = {"compression": "application/x-gzip"}
+        self.assert_refused("form", "text", application_headers=headers)
+        self.assert_refused("form", "text")
 
     def test_types_and_compressions_of_options_are_accepted_alone(self):
         for name, pack in (("x-gzip", zlib.compress), ("x-bz2", bz2.compress)):

@@ -4,6 +4,7 @@
 import threading
 import unittest
 from unittest import mock
+import zlib
 
 from amqp import exceptions as amqp_exceptions  # type: ignore[import-untyped]
 import oslo_messaging as messaging
@@ -12,11 +13,13 @@ from attachd.rpc import admission, broker, host_queues, path_check, transport
 from attachd.tests.fixtures import rpc_clients
 from attachd.tests.unit.rpc.test_admission import CALL, FORM, Endpoint, envelope
 
+PACKED = FORM | {"application_headers": {"compression": "application/x-gzip"}}
 
-def arrived(body=None):
+
+def arrived(body=None, properties=FORM):
     """Return a message as amqp delivers it."""
     body = body or envelope(**CALL)
-    return mock.Mock(body=body, body_size=len(body), properties=FORM, delivery_tag=1)
+    return mock.Mock(body=body, body_size=len(body), properties=properties, delivery_tag=1)
 
 
 def call(number):
@@ -54,6 +57,33 @@ class IntakeTest(unittest.TestCase):
             message.channel.basic_ack.assert_called_once_with(1)
             self.drops.record.assert_called_with("h", reason)
         self.assertEqual(1, len(self.taken))
+
+    def test_compressed_message_counts_as_its_text(self):
+        text = call(1) + b" " * 200_000
+        budget = mock.Mock(host="h")
+        self.intake.receive(budget, arrived(zlib.compress(text), PACKED))
+        budget.charge.assert_called_once_with(len(text))
+        budget.add_waiting.assert_called_once_with(len(text))
+
+    def test_message_that_cannot_be_decompressed_counts_as_the_largest(self):
+        for body in (b"none", zlib.compress(bytes(10**6))):
+            budget = mock.Mock(host="h")
+            self.intake.receive(budget, arrived(body, PACKED))
+            (size,) = budget.charge.call_args.args
+            self.assertIn(size - admission.MAX_REPORT_SIZE, (0, 1))
+
+    def test_message_with_an_unforeseen_error_is_dropped_by_the_budget_of_its_host(self):
+        self.drops.record.side_effect = [True, False]
+        budget = admission.Budget("h")
+        self.enterContext(mock.patch.object(admission, "decompress", side_effect=TypeError))
+        with self.assertLogs("attachd.rpc.host_queues", "ERROR") as logs:
+            for is_last in (False, True):
+                message = arrived()
+                budget.charge(10**9 * is_last)
+                self.intake.receive(budget, message)
+                self.assertEqual(not is_last, message.channel.basic_ack.called)
+        self.assertEqual(1, len(logs.records))
+        self.drops.record.assert_called_with("h", "form")
 
     def test_host_with_waiting_calls_gets_no_acknowledgement_until_one_ends(self):
         budget = admission.Budget("h")
