@@ -3,8 +3,9 @@
 
 Source: draft-ietf-httpapi-idempotency-key-header.  The final response of an endpoint is stored and
 repeated: success, and refusals, too, as the draft and Stripe's API do, since a delayed duplicate
-must not succeed after its sender got a failure.  Failures of the service, 5xx, are not
-final: the next run continues where the last one ended.
+must not succeed after its sender got a failure.  Failures of the service, 5xx, and refusals that
+ask to repeat the request later, 429, are not final: the next run continues where the last one
+ended.
 
 Concurrent runs do not wait for each other here.  Each continues with the one resource of its key,
 and the manager's volume lock orders them while that is connected.
@@ -20,7 +21,7 @@ from oslo_log import log
 import webob
 
 from attachd import exception
-from attachd.api import serialization, validation
+from attachd.api import errors, serialization, validation
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import idempotency_keys
@@ -183,7 +184,7 @@ def _run(
         if idempotency_claim.held and isinstance(error, exception.NotFound):
             # Another run had created it, and gave it up while this run continued with it.
             raise AlreadyMade from error
-        if error.code < _SERVERS_FAULT:
+        if error.code < _SERVERS_FAULT and error.code not in errors.RETRYABLE:
             refusal = {"error": type(error).__name__, "message": str(error)}
             if not (
                 _store(idempotency_keys.refuse, idempotency_claim, error.code, refusal)

@@ -80,6 +80,15 @@ class BacklogTest(Case):
         self.assertEqual("reserved", db_rows.get_attachment(reserved)["state"])
         self.assertEqual("attached", db_rows.get_attachment(attached)["state"])
 
+    def test_request_with_idempotency_key_succeeds_when_repeated_after_the_backlog(self):
+        volume, options = db_rows.add_volume(), {**LATER, "idempotency_key": "k"}
+        for _ in range(2):
+            answer = self.create(volume, connector=HOST, options=options)
+            self.assert_refused(answer)
+            self.assertNotIn("idempotent-replayed", answer.headers)
+        override(self, "max_pending_per_project", 3, "api")
+        self.assert_accepted("attaching", self.create(volume, connector=HOST, options=options))
+
     def test_respond_async_reservation_ignores_backlog(self):
         self.assert_done_at_once(self.create(db_rows.add_volume()))
 
