@@ -304,10 +304,13 @@ class SnapshotsOfVolume(NamedTuple):
     gib: int = 0
 
 
-def count_snapshots(connection: sa.Connection, volume_id: str) -> SnapshotsOfVolume:
-    """Count the snapshots of a volume, whose row is locked."""
-    statement = sa.select(sa.func.count(), sa.func.sum(_SNAPSHOTS.c.size_gib))
-    found = connection.execute(statement.where(_SNAPSHOTS.c.volume_id == volume_id)).one()
+def count_snapshots(
+    connection: sa.Connection, volume_id: str, project_id: str
+) -> SnapshotsOfVolume:
+    """Count the snapshots of a project of a volume, whose row is locked."""
+    of_project = (_SNAPSHOTS.c.volume_id == volume_id, _SNAPSHOTS.c.project_id == project_id)
+    statement = sa.select(sa.func.count(), sa.func.sum(_SNAPSHOTS.c.size_gib)).where(*of_project)
+    found = connection.execute(statement).one()
     return SnapshotsOfVolume(int(found[0]), int(found[1] or 0))
 
 

@@ -205,12 +205,12 @@ def _page(
 ) -> tuple[list[TransferRow], Body]:
     """Return the rows of a page, and what the answer has besides them."""
     page = paging.read(query, SORT_KEYS)
-    if version < mv.SUPPORT_TRANSFER_PAGINATION or path.startswith(FORMER_COLLECTION):
-        # Sort keys and markers are not known there; the order is that of creation.
+    knows_markers = version >= mv.SUPPORT_TRANSFER_PAGINATION and path.startswith(COLLECTION)
+    if not knows_markers:  # Nor sort keys; the order is that of creation.
         page = Page(page.limit, None, page.offset, (("created_at", "asc"),))
     matching = _filters(ctx, query, version)
     rows = [] if matching is None else transfer_store.page(matching, page)
-    more = paging.next_link(links, path, query, page, rows)
+    more = paging.next_link(links, path, query, page, rows) if knows_markers else []
     return rows, {"transfers_links": more} if more else {}
 
 

@@ -275,6 +275,11 @@ def revert(ctx: RequestContext, volume_id: str, body: Mapping[str, Any]) -> None
     if latest is None:
         raise exception.BadRequest(reason=f"Volume {volume.id} doesn't have any snapshots.")
     snapshot_id = body.get("snapshot_id")
+    if latest["project_id"] != volume.project_id:
+        raise exception.BadRequest(
+            reason=f"Volume {volume.id} cannot be reverted: its latest snapshot belongs to "
+            "another project."
+        )
     if snapshot_id != latest["id"]:
         raise exception.BadRequest(
             reason=f"Specified snapshot {snapshot_id} is None or not the latest one of volume "

@@ -101,37 +101,57 @@ def check_no_snapshots(connection: sa.Connection, volume_id: str) -> None:
 
     :raises InvalidVolume: it has snapshots; the message names some
     """
-    ids = _list_ids(connection, _SNAPSHOTS.c.volume_id == volume_id)
-    if ids:
+    named, hidden = _list_ids(connection, volume_id)
+    if named:
         raise exception.InvalidVolume(
-            reason=f"Volume {volume_id} has snapshots: {_describe(ids)}. Delete them first, or "
+            reason=f"Volume {volume_id} has snapshots: {_describe(named)}. Delete them first, or "
             "with the volume: DELETE with cascade=true."
         )
+    if hidden:
+        raise exception.InvalidVolume(reason=_describe_hidden(volume_id))
 
 
 def check_none_creating(connection: sa.Connection, volume_id: str, event: Event) -> None:
     """Check that no snapshot of a volume, whose row is locked, is being created.
 
-    :raises InvalidVolume: naming it
+    :raises InvalidVolume: naming it, if it is of the same project
     """
-    creating = sa.and_(
-        _SNAPSHOTS.c.volume_id == volume_id, _SNAPSHOTS.c.state == SnapshotState.CREATING.value
-    )
-    if ids := _list_ids(connection, creating):
+    creating = _SNAPSHOTS.c.state == SnapshotState.CREATING.value
+    named, hidden = _list_ids(connection, volume_id, creating)
+    if named or hidden:
+        snapshot = f"its snapshot {_describe(named)}" if named else "a snapshot of it"
         raise exception.InvalidVolume(
-            reason=f"Volume {volume_id} cannot {event.value} while its snapshot "
-            f"{_describe(ids)} is created."
+            reason=f"Volume {volume_id} cannot {event.value} while {snapshot} is created."
         )
 
 
-def _list_ids(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> list[str]:
-    statement = sa.select(_SNAPSHOTS.c.id).where(condition).limit(_MAX_NAMED + 1)
-    return [*connection.scalars(statement)]
+def _list_ids(
+    connection: sa.Connection, volume_id: str, *conditions: sa.ColumnElement[bool]
+) -> tuple[list[str], bool]:
+    """Return ids of snapshots of a volume's project, and whether there are any of others."""
+    is_hidden = _SNAPSHOTS.c.project_id != _VOLUMES.c.project_id
+    statement = (
+        sa.select(_SNAPSHOTS.c.id, is_hidden.label("is_hidden"))
+        .join(_VOLUMES, _VOLUMES.c.id == _SNAPSHOTS.c.volume_id)
+        .where(_VOLUMES.c.id == volume_id, *conditions)
+        .order_by(is_hidden)
+        .limit(_MAX_NAMED + 1)
+    )
+    rows = connection.execute(statement).all()
+    return [row.id for row in rows if not row.is_hidden], any(row.is_hidden for row in rows)
 
 
 def _describe(ids: list[str]) -> str:
     named = ", ".join(ids[:_MAX_NAMED])
     return f"{named} and more" if len(ids) > _MAX_NAMED else named
+
+
+def _describe_hidden(volume_id: str) -> str:
+    return (
+        f"Volume {volume_id} has snapshots that its project does not see: those of an upload to "
+        "an image, which end with it, or those of a project that had the volume before, which an "
+        "administrator can delete."
+    )
 
 
 def check_no_pending_volume(connection: sa.Connection, snapshot_id: str) -> None:
@@ -159,9 +179,7 @@ def begin_cascade(connection: sa.Connection, volume: VolumeRow) -> None:
         if row["state"] == SnapshotState.DELETING:
             continue
         if row["project_id"] != volume["project_id"]:
-            raise exception.InvalidVolume(
-                reason=f"Snapshot {row['id']} of volume {volume['id']} belongs to another project."
-            )
+            raise exception.InvalidVolume(reason=_describe_hidden(volume["id"]))
         try:
             check_no_pending_volume(connection, row["id"])
             move(connection, row, Event.DELETE, volume["backend_host"])

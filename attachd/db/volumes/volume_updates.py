@@ -39,6 +39,9 @@ class RetypeRequest(NamedTuple):
 def retype(volume_id: str, project_id: str, request: RetypeRequest) -> None:
     """Store another type of a volume, and its consequences, in one transaction.
 
+    Snapshots that have stayed in another project, when the volume was transferred, keep the type
+    by which they count there.
+
     :raises VolumeNotFound: there is none
     :raises VolumeTypeNotFound: the type has just been deleted
     :raises Conflict: the extra specs of the type have just been changed
@@ -62,15 +65,15 @@ def retype(volume_id: str, project_id: str, request: RetypeRequest) -> None:
             raise exception.InvalidVolume(
                 reason=f"Volume {volume_id} has got another type meanwhile."
             )
-        counted = quotas.count_snapshots(connection, volume_id)
+        counted = quotas.count_snapshots(connection, volume_id, project_id)
         claim = quotas.deltas_of_retype(request.volume_type_id, row["size_gib"], counted)
         quotas.enforce(connection, project_id, claim)
         changed = sa.update(_VOLUMES).where(_VOLUMES.c.id == volume_id)
         connection.execute(changed.values(**values, updated_at=models.now()))
-        of_volume = _SNAPSHOTS.c.volume_id == volume_id
+        of_volume = (_SNAPSHOTS.c.volume_id == volume_id, _SNAPSHOTS.c.project_id == project_id)
         connection.execute(
             sa.update(_SNAPSHOTS)
-            .where(of_volume)
+            .where(*of_volume)
             .values(volume_type_id=request.volume_type_id, updated_at=_SNAPSHOTS.c.updated_at)
         )
 

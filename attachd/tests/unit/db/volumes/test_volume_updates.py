@@ -127,3 +127,15 @@ class RetypeTest(databases.DatabaseCase):
         with self.assertRaisesRegex(exception.QuotaExceeded, "gigabytes_new"):
             self.retype(another)
         self.assertEqual((self.old, False), self.kept(another))
+
+    def test_retype_counts_and_changes_only_snapshots_of_its_project(self):
+        kinds = {}
+        for project, kind in ((db_rows.PROJECT, self.new), ("former owner", self.old)):
+            snapshot = db_rows.add_snapshot(
+                self.volume_id, project_id=project, volume_type_id=self.old
+            )
+            kinds[snapshot["id"]] = kind
+        quotas.set_limits(db_rows.PROJECT, {"snapshots_new": 1})
+        self.retype(self.volume_id)
+        found = {row["id"]: row["volume_type_id"] for row in db_rows.list_snapshots()}
+        self.assertEqual(kinds, found)
