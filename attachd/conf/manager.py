@@ -95,6 +95,7 @@ OPTIONS = [
         help="How many requests one process executes at the same time for one backend. Requests "
         "for one volume wait in order, outside of these threads; free threads take the waiting "
         "requests of the projects in turn, and one project has at most three quarters of them. "
+        "Requests for whose end no client waits, such as deletions, have at most half of them. "
         "Requests to connect hosts to one volume count as one "
         "if the driver grants in parallel.",
     ),

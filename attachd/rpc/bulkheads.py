@@ -24,7 +24,7 @@ import oslo_messaging as messaging
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.rpc.fair_queue import FairQueue
+from attachd.rpc.fair_queue import FairQueue, Place
 from attachd.telemetry import metrics
 
 DEFAULT_THREADS: Final = 1024
@@ -92,6 +92,11 @@ class _Call:
     project_id: str
     has_turn: threading.Event | None = None
 
+    @property
+    def place(self) -> Place:
+        """Where the call waits."""
+        return self.project_id, self.server, self.volume_id
+
     def counted_as(self) -> list[tuple[str, ...]]:
         """Return what the call counts for."""
         server, project = (*_PROCESS, self.server), ("project", self.project_id)
@@ -149,7 +154,7 @@ class _Calls:
                 self._begin(call)
                 return 0.0
             call.has_turn = threading.Event()
-            self.waiting.put(call.project_id, call.volume_id, call)
+            self.waiting.put(call.place, call)
         return self._wait(call, call.has_turn, reached)
 
     def _wait(self, call: _Call, has_turn: threading.Event, reached: _Limit) -> float:
@@ -184,11 +189,13 @@ class _Calls:
         maximum = limits()
         self.passed_over = self._list_silent()
 
-        def may_begin(_project: str, _volume: str, call: _Call) -> bool:
-            return self._reached(call, maximum) is None
+        def may_begin(place: Place) -> bool:
+            return not self._is_full(place, maximum)
 
-        while (taken := self.waiting.take(may_begin)) is not None:
-            call = taken[2]
+        while not self._is_process_full(maximum):
+            if (taken := self.waiting.take(may_begin)) is None:
+                return
+            call = taken[1]
             self._begin(call)
             if call.has_turn is not None:
                 call.has_turn.set()
@@ -209,25 +216,42 @@ class _Calls:
         maximum = limits()
         reached = self._reached(call, maximum)
         if reached == _Limit.UNRESPONSIVE or time.monotonic() >= deadline:
-            self.waiting.remove(call.project_id, call.volume_id, call)
+            self.waiting.remove(call.place, call)
             self.held -= Counter([call.project_id])
             raise self._error(reached or _Limit.PROCESS, call, maximum)
 
     def _reached(self, call: _Call, maximum: Limits) -> _Limit | None:
         """Return the limit that a call would exceed, the most specific one of several."""
-        count = self.in_progress
-        of_backend = count[*_PROCESS, call.server]
-        if of_backend >= CONF.rpc.max_calls_unresponsive and self._silent_for(call) > OPEN_AFTER:
+        if self._is_unresponsive(call.server):
             return _Limit.UNRESPONSIVE
-        if call.volume_id and count["volume", call.volume_id] >= maximum.volume:
+        if self._is_full(call.place, maximum):
             return _Limit.VOLUME
-        project = "project", call.project_id
-        if call.project_id and count[project] >= maximum.project <= self._count_answered(project):
+        if self._is_full(call.place[:1], maximum):
             return _Limit.PROJECT
-        if of_backend >= maximum.backend:
+        if self._is_full(call.place[:2], maximum):
             return _Limit.BACKEND
-        is_full = count[_PROCESS] >= maximum.process <= self._count_answered(_PROCESS)
-        return _Limit.PROCESS if is_full else None
+        return _Limit.PROCESS if self._is_process_full(maximum) else None
+
+    def _is_full(self, place: Place, maximum: Limits) -> bool:
+        """Return whether no call may begin of a project, for its backend, or for its volume."""
+        match place:
+            case [project]:
+                own, limit = ("project", project), maximum.project
+                is_full = self.in_progress[own] >= limit <= self._count_answered(own)
+                return bool(project) and is_full
+            case [_, server]:
+                is_full = self.in_progress[*_PROCESS, server] >= maximum.backend
+                return is_full or self._is_unresponsive(server)
+        volume = place[-1]
+        return bool(volume) and self.in_progress["volume", volume] >= maximum.volume
+
+    def _is_unresponsive(self, server: str) -> bool:
+        is_limited = self.in_progress[*_PROCESS, server] >= CONF.rpc.max_calls_unresponsive
+        return is_limited and self._silent_for(server) > OPEN_AFTER
+
+    def _is_process_full(self, maximum: Limits) -> bool:
+        limit = maximum.process
+        return self.in_progress[_PROCESS] >= limit <= self._count_answered(_PROCESS)
 
     def _count_answered(self, owner: tuple[str, ...]) -> int:
         """Return how many calls an owner has in progress, without those for silent servers."""
@@ -239,9 +263,9 @@ class _Calls:
         since = time.monotonic() - OPEN_AFTER
         return {name: moment for name, moment in self.silent_since.items() if moment <= since}
 
-    def _silent_for(self, call: _Call) -> float:
+    def _silent_for(self, server: str) -> float:
         now = time.monotonic()
-        return now - self.silent_since.get(call.server, now)
+        return now - self.silent_since.get(server, now)
 
     def _full(self, call: _Call, maximum: Limits) -> _Limit | None:
         """Return the limit that a call would exceed by waiting."""
@@ -268,10 +292,10 @@ class _Calls:
             case _Limit.BACKEND:
                 reason = f"{_named(call.server)} has {maximum.backend} {no_turn}"
             case _Limit.UNRESPONSIVE:
+                seconds = self._silent_for(call.server)
                 reason = (
-                    f"{_named(call.server)} has answered nothing for {self._silent_for(call):.0f} "
-                    f"seconds, and {self.in_progress[*_PROCESS, call.server]} calls wait for it "
-                    "already."
+                    f"{_named(call.server)} has answered nothing for {seconds:.0f} seconds, and "
+                    f"{self.in_progress[*_PROCESS, call.server]} calls wait for it already."
                 )
         return exception.Unavailable(reason=f"{reason} Try again later.")
 

@@ -6,6 +6,7 @@ the calls for one busy volume would wait for its lock in all threads of the back
 of one busy project would precede those of all others.  Here a message waits outside of the
 threads until its volume is free, and free threads take the messages of the projects in turn.  No
 project has all threads: those of its calls may be slow, such as for images that it has spoilt.
+Requests for whose end no client waits, such as deletions, leave half of the threads to calls.
 """
 
 from collections import Counter, deque
@@ -13,14 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import threading
 import time
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 import weakref
 
 from oslo_log import log
 import oslo_messaging as messaging
 from oslo_messaging.rpc.server import RPCServer
 
-from attachd.rpc.fair_queue import FairQueue
+from attachd.rpc.fair_queue import FairQueue, Place
 from attachd.telemetry import metrics
 
 LOG = log.getLogger(__name__)
@@ -29,73 +30,187 @@ Process = Callable[[Sequence[Any]], None]
 """Executes a received message and sends the answer; it raises nothing."""
 
 
+BACKGROUND: Final = frozenset(
+    {
+        "create_volume",
+        "delete_volume",
+        "extend_volume",
+        "reimage_volume",
+        "upload_volume",
+        "manage_volume",
+        "unmanage_volume",
+        "revert_volume",
+        "create_snapshot",
+        "delete_snapshot",
+    }
+)
+"""Methods of managers that work on data, maybe for long, and for whose end no client waits."""
+
+_KINDS: Final = ("call", "background")
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Call:
     """A message that waits.
 
-    :ivar project: its share of the threads
-    :ivar volume: the volume that it works on; "" for calls that wait for no other call
+    :ivar place: one of _KINDS, the project whose share of the threads it uses, and the volume that
+        it works on; "" for calls that wait for no other call
     """
 
     process: Process
     incoming: Sequence[Any]
-    project: str
-    volume: str
+    place: Place
     arrived: float
 
 
-class _Queue(FairQueue[_Call]):
-    """Calls that wait, and the threads that those have which run.
+@dataclasses.dataclass(slots=True)
+class _Turn:
+    """The time for which a volume has a slot: from its first running call to its last one.
 
-    :param max_running: how many volumes, and calls without one, have running calls; of one
-        project three quarters of them
+    :ivar admitted: how many calls have begun to run in this time
+    """
+
+    project: str
+    running: int = 0
+    admitted: int = 0
+
+
+class _Slots:
+    """The slots of volumes, and of calls without one, that have running calls.
+
+    :param maximum: how many there are; of one project three quarters of them
+    :ivar turns: of the volumes that have a slot
+    """
+
+    def __init__(self, maximum: int) -> None:
+        self._maximum = maximum
+        self._max_of_project = maximum - maximum // 4
+        self._taken: Counter[str] = Counter()  # By project.
+        self.turns: dict[str, _Turn] = {}
+
+    @property
+    def are_taken(self) -> bool:
+        """Whether none is free."""
+        return self._taken.total() >= self._maximum
+
+    def is_within_share(self, project: str) -> bool:
+        """Return whether a project may have one more."""
+        return self._taken[project] < self._max_of_project
+
+    def begin(self, project: str, volume: str) -> None:
+        """Count a call as running."""
+        if volume not in self.turns:
+            self._taken[project] += 1
+        if volume:
+            turn = self.turns.setdefault(volume, _Turn(project))
+            turn.running += 1
+            turn.admitted += 1
+
+    def end(self, project: str, volume: str) -> None:
+        """Count a call as ended."""
+        if volume:
+            turn = self.turns[volume]
+            turn.running -= 1
+            if turn.running:
+                return
+            project = self.turns.pop(volume).project
+        self._taken -= Counter([project])
+
+
+class _Queue(FairQueue[_Call]):
+    """Calls that wait, and the slots of those that run.
+
+    Kinds of calls have turns, of a kind the projects, of a project its volumes.  A volume with a
+    slot may run further calls, but once it has run ``per_volume`` of them only as long as no call
+    waits for its slot.
+
+    :param max_running: how many slots there are; calls of BACKGROUND have half of them at most
     :param per_volume: how many calls for one volume run at the same time
     """
 
     def __init__(self, max_running: int, per_volume: int) -> None:
         super().__init__()
-        self._max_running = max_running
         self._per_volume = per_volume
-        self._max_of_project = max_running - max_running // 4
-        self._running: Counter[str] = Counter()
-        self._slots: Counter[str] = Counter()  # By project.
-        self._holders: dict[str, str] = {}  # The project whose slot a volume has.
+        self._slots = _Slots(max_running)
+        self._background = _Slots(max(1, max_running // 2))
+        self._needed = dict(
+            zip(_KINDS, [(self._slots,), (self._slots, self._background)], strict=True)
+        )
+
+    @property
+    def projects(self) -> int:
+        """How many projects have waiting calls."""
+        calls, background = map(self.names, _KINDS)
+        return len({*calls, *background})  # It needs no lock: no bytecode runs while it iterates.
 
     def begin_next(self) -> _Call | None:
-        """Remove the next call whose volume is free, and count it as running; None: none."""
-        # Without a free slot only volumes that have one may run a call; others may be thousands.
-        holders = None if self._slots.total() < self._max_running else {*self._holders.values()}
-        if (found := self.take(self._may_run, holders)) is None:
-            return None
-        project, volume, call = found
-        self._running[volume] += 1
-        if not volume:
-            self._slots[project] += 1
-        elif self._running[volume] == 1:
-            self._holders[volume] = project
-            self._slots[project] += 1
+        """Remove the next call that may run, and count it as running; None: none."""
+        found = self.take(self._may_begin)
+        # Projects at a limit may have thousands of waiting volumes: only the running ones matter.
+        call = found[1] if found else self._take_for_running()
+        if call is not None:
+            kind, *place = call.place
+            for slots in self._needed[kind]:
+                slots.begin(*place)
         return call
 
     def end(self, call: _Call) -> None:
         """Count a taken call as ended."""
-        self._running[call.volume] -= 1
-        if not call.volume:
-            self._free_slot(call.project)
-        elif not self._running[call.volume]:
-            del self._running[call.volume]
-            self._free_slot(self._holders.pop(call.volume))
+        kind, *place = call.place
+        for slots in self._needed[kind]:
+            slots.end(*place)
 
-    def _free_slot(self, project: str) -> None:
-        self._slots[project] -= 1
-        if not self._slots[project]:
-            del self._slots[project]
+    def _take_for_running(self) -> _Call | None:
+        for volume, turn in self._slots.turns.items():
+            for kind in self.names():
+                place = (kind, turn.project, volume)
+                if volume in self.names(*place[:-1]) and self._may_run(*place):
+                    return self.take_at(place)
+        return None
 
-    def _may_run(self, project: str, volume: str, _call: _Call) -> bool:
-        running = self._running[volume] if volume else 0
-        if running:
-            return running < self._per_volume
-        has_slot = self._slots[project] < self._max_of_project
-        return has_slot and self._slots.total() < self._max_running
+    def _may_begin(self, place: Place) -> bool:
+        """Return whether a kind, or a project, may have one more slot; for a volume: may run."""
+        kind, *rest = place
+        match rest:
+            case []:
+                return not any(slots.are_taken for slots in self._needed[kind])
+            case [project]:
+                return all(slots.is_within_share(project) for slots in self._needed[kind])
+        return self._may_run(*place)
+
+    def _may_run(self, kind: str, project: str, volume: str) -> bool:
+        return all(self._has_slot(slots, project, volume) for slots in self._needed[kind])
+
+    def _has_slot(self, slots: _Slots, project: str, volume: str) -> bool:
+        """Return whether a call for a volume may use its slot, or a free one."""
+        turn = slots.turns.get(volume)
+        if turn is None:
+            return not slots.are_taken and slots.is_within_share(project)
+        if turn.running >= self._per_volume:
+            return False
+        return turn.admitted < self._per_volume or not self._is_awaited(slots, turn.project)
+
+    def _is_awaited(self, slots: _Slots, holder: str) -> bool:
+        """Return whether a call waits that may use a slot of a project when it becomes free."""
+        kinds = [kind for kind in self.names() if slots in self._needed[kind]]
+        return any(
+            self._would_begin(kind, project, slots)
+            for kind in kinds
+            for project in (self.names(kind) if slots.are_taken else [holder])
+            if project == holder or slots.is_within_share(project)
+        )
+
+    def _would_begin(self, kind: str, project: str, slots: _Slots) -> bool:
+        """Return whether a project has a waiting call that lacks only one of these slots."""
+        if slots is self._slots and self._background in self._needed[kind]:
+            others = self._background
+            if others.are_taken or not others.is_within_share(project):
+                return False
+        turns = slots.turns
+        return any(
+            volume not in turns or turns[volume].project != project
+            for volume in self.names(kind, project)
+        )
 
 
 class FairExecutor:
@@ -131,11 +246,13 @@ class FairExecutor:
 
         :raises RuntimeError: the executor was shut down
         """
-        call = _Call(process, incoming, *self._place_of(incoming[0]), time.monotonic())
+        kind = _KINDS[incoming[0].message.get("method") in BACKGROUND]
+        place = (kind, *self._place_of(incoming[0]))
+        call = _Call(process, incoming, place, time.monotonic())
         with self._mutex:
             if self._stopping:
                 raise RuntimeError("The server has stopped.")
-            (self._queue.put_first if first else self._queue.put)(call.project, call.volume, call)
+            (self._queue.put_first if first else self._queue.put)(place, call)
             self._use_free_threads()
 
     def execute(self, function: Callable[[], object]) -> None:

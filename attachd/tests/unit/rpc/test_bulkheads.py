@@ -171,6 +171,26 @@ class TurnTest(_BulkheadCase):
         futures.wait(made, TIMEOUT)
         self.assertEqual(["p0", "q", "p1", "p2", "p3", "p4"], self.order)
 
+    def test_cost_of_an_end_is_the_same_however_many_calls_wait_at_a_limit(self):
+        self.limit(process=30, per_backend=20, per_project=15)
+        for number in range(1000):
+            call = bulkheads._Call("h@b", f"v{number}", "p")
+            self.calls.waiting.put(call.place, call)
+        self.add_calls(15, project="p")
+        asked = []
+        is_full = self.calls._is_full
+
+        def record(place, maximum):
+            asked.append(place)
+            return is_full(place, maximum)
+
+        self.enterContext(mock.patch.object(self.calls, "_is_full", record))
+        self.add_calls(5, project="q").close()
+        self.add_calls(1, project="q").close()
+        self.assertEqual({("q", "h@b", ""), ("q",), ("q", "h@b"), ("p",)}, set(asked))
+        self.assertLess(len(asked), 30)
+        self.assertEqual(1000, self.calls.waiting.length)
+
     def test_call_that_no_limit_stops_overtakes_those_that_wait(self):
         self.limit(per_volume=1)
         self.add_calls(1, volume="v")

@@ -19,12 +19,12 @@ from attachd.tests.fixtures import conf_fixture, metric_samples, rpc_clients
 from attachd.tests.wait import TIMEOUT, wait_until
 
 
-def message(number=0, project="p", volume=None, **arguments):
+def message(number=0, project="p", volume=None, method="m", **arguments):
     """Return a message as the RPC server passes it to its executor."""
     if volume is not None:
         arguments["volume_id"] = volume
     context = {"project_id": project} if project else {}
-    content = {"method": "m", "args": arguments}
+    content = {"method": method, "args": arguments}
     return [SimpleNamespace(ctxt=context, message=content, number=number)]
 
 
@@ -133,7 +133,7 @@ class ExecutorTest(unittest.TestCase):
         self.gate.set()
         executor.shutdown()
         self.assertCountEqual(range(13), self.ended)
-        self.assertEqual(0, executor._queue._slots.total())
+        self.assertEqual(0, executor._queue._slots._taken.total())
 
     def test_projects_take_turns_and_their_volumes_too(self):
         executor = self.executor(1)
@@ -161,22 +161,33 @@ class ExecutorTest(unittest.TestCase):
         executor.shutdown()
         self.assertEqual([0, "own", 1, 2], self.started[:4])
 
+    def test_slow_background_calls_leave_threads_to_calls(self):
+        executor = self.executor(4)
+        for number in range(8):
+            place = f"p{number % 2}", f"v{number}", "delete_volume"
+            executor.submit(self.block, message(number, *place))
+        self.await_started(2)
+        executor.execute(lambda: self.block(message("own")))
+        for number in range(8, 10):
+            executor.submit(self.block, message(number, "q", f"v{number}"))
+        self.await_started(2)
+        self.assertCountEqual([0, 1, "own", 8], self.started)
+        executor.execute(lambda: self.started.append("second"))
+        executor.shutdown(wait=False)
+        self.gate.set()
+        executor.shutdown()
+        self.assertEqual("second", self.started[4])
+        self.assertCountEqual([*range(10), "own"], self.ended)
+
     def test_arrival_costs_the_same_however_many_calls_wait(self):
         executor = self.executor(2)
         for number in range(2):
             executor.submit(self.block, message(number, project=f"p{number}"))
         self.await_started(2)
-        tried = []
-        may_run = executor._queue._may_run
-
-        def record(*place):
-            tried.append(place)
-            return may_run(*place)
-
-        self.enterContext(mock.patch.object(executor._queue, "_may_run", record))
+        asked = record_questions(self, executor._queue)
         for number in range(2, 100):
             executor.submit(self.block, message(number, project=f"p{number}"))
-        self.assertEqual([], tried)
+        self.assertEqual([], asked)
         self.gate.set()
         executor.shutdown()
         self.assertEqual(set(range(100)), set(self.ended))
@@ -218,6 +229,126 @@ class ExecutorTest(unittest.TestCase):
         executor.shutdown()
         name = "attachd_queue_duration_seconds_count"
         self.assertEqual(1, metric_samples.sample_value(name, server="h@b"))
+
+
+def record_questions(case, queue):
+    """Record the places that a queue asks for whether they may be taken; return their list."""
+    asked = []
+    may_begin, may_run = queue._may_begin, queue._may_run
+
+    def record(place):
+        asked.append(place)
+        return may_begin(place)
+
+    def record_volume(*place):
+        asked.append(place)
+        return may_run(*place)
+
+    case.enterContext(mock.patch.object(queue, "_may_begin", record))
+    case.enterContext(mock.patch.object(queue, "_may_run", record_volume))
+    return asked
+
+
+class SlotTest(unittest.TestCase):
+    """The queue without threads: which call has the next slot."""
+
+    def fill(self, queue, *places):
+        for place in places:
+            queue.put(place, fair_dispatch._Call(None, (), place, 0.0))
+
+    def begin_all(self, queue):
+        """Begin all calls that may run now."""
+        return list(iter(queue.begin_next, None))
+
+    def volumes(self, kind, project, count):
+        return [(kind, project, f"{kind}-{project}{number}") for number in range(count)]
+
+    def run_steadily(self, queue, running, steps):
+        """End the oldest call, let another for its volume wait, and begin; return projects."""
+        projects = []
+        for _ in range(steps):
+            ended = running.pop(0)
+            self.fill(queue, ended.place)
+            queue.end(ended)
+            started = self.begin_all(queue)
+            running += started
+            projects += [call.place[1] for call in started]
+        return projects
+
+    def test_busy_volumes_of_two_projects_leave_slots_to_a_third(self):
+        for per_volume in (1, 4):
+            with self.subTest(per_volume=per_volume):
+                queue = fair_dispatch._Queue(16, per_volume)
+                places = [*self.volumes("call", "a", 12), *self.volumes("call", "b", 4)]
+                self.fill(queue, *places * per_volume * 2)
+                running = self.begin_all(queue)
+                self.assertEqual(16 * per_volume, len(running))
+                self.fill(queue, ("call", "c", "c0"))
+                self.assertIn("c", self.run_steadily(queue, running, 16 * per_volume))
+
+    def test_call_for_volume_in_turn_of_another_project_gets_its_turn(self):
+        queue = fair_dispatch._Queue(2, 4)
+        self.fill(queue, *[("call", "a", "v"), ("call", "b", "w")] * 8)
+        running = self.begin_all(queue)
+        self.fill(queue, ("call", "c", "v"))
+        self.assertIn("c", self.run_steadily(queue, running, 16))
+
+    def test_volume_has_no_limit_while_no_call_waits_for_its_slot(self):
+        queue = fair_dispatch._Queue(4, 4)
+        self.fill(queue, *[("call", "a", "v")] * 8)
+        self.fill(queue, *self.volumes("background", "b", 9))
+        running = self.begin_all(queue)
+        self.assertEqual(["a"] * 4 + ["b"] * 2, sorted(call.place[1] for call in running))
+        for _ in range(100):
+            ended = next(call for call in running if call.place[1] == "a")
+            running.remove(ended)
+            self.fill(queue, ended.place)
+            queue.end(ended)
+            running += self.begin_all(queue)
+            self.assertEqual(4, sum(call.place[1] == "a" for call in running))
+
+    def test_background_calls_have_half_of_the_slots(self):
+        queue = fair_dispatch._Queue(16, 4)
+        self.fill(queue, *self.volumes("background", "a", 20))
+        self.assertEqual(6, len(self.begin_all(queue)))
+        self.fill(queue, *self.volumes("background", "b", 20))
+        self.assertEqual(2, len(self.begin_all(queue)))
+        self.fill(queue, *self.volumes("call", "b", 20), *self.volumes("call", "a", 20))
+        owners = [call.place[:2] for call in self.begin_all(queue)]
+        self.assertEqual({("call", "a"): 4, ("call", "b"): 4}, Counter(owners))
+
+    def test_kinds_of_calls_have_turns(self):
+        queue = fair_dispatch._Queue(1, 1)
+        self.fill(queue, *self.volumes("call", "a", 2), *self.volumes("background", "a", 2))
+        kinds = []
+        while (call := queue.begin_next()) is not None:
+            kinds.append(call.place[0])
+            queue.end(call)
+        self.assertEqual(["call", "background", "call", "background"], kinds)
+
+    def test_cost_of_a_call_is_the_same_however_many_wait_at_a_limit(self):
+        for kind, limit in (("call", 12), ("background", 6)):
+            with self.subTest(kind):
+                queue = fair_dispatch._Queue(16, 4)
+                self.fill(queue, *self.volumes(kind, "a", 5000))
+                self.assertEqual(limit, len(self.begin_all(queue)))
+                self.fill(queue, ("call", "b", "v"))
+                asked = record_questions(self, queue)
+                (call,) = self.begin_all(queue)
+                queue.end(call)
+                self.assertEqual([], self.begin_all(queue))
+                self.assertEqual("b", call.place[1])
+                self.assertLess(len(asked), 30)
+
+    def test_background_methods_are_those_that_the_api_casts_about_data(self):
+        client, _made = rpc_clients.patch_clients(self)
+        conf_fixture.override(self, "attachd_manager", manager_api.VERSION, "upgrade_levels")
+        context = RequestContext(project_id="p", overwrite=False)
+        volume = Volume(id="v", host="h@b#pool")
+        for method in fair_dispatch.BACKGROUND:
+            about = ("h@b", "s") if "snapshot" in method else (volume,)
+            getattr(manager_api, method)(context, *about)
+            self.assertEqual(method, client.cast.call_args.args[1])
 
 
 class Recorder:
