@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """HTTP requests to the Image API.
 
-The API asks with the token of its caller, who sees what the Image service shows to them.  Managers
+The API asks with the token of its caller, who sees what the Image service shows to them; a caller
+without a token sees the images for all and those of the own project.  Managers
 work with the credentials in [glance], since a token does not last as long as a large image, or a
 restart.  The URL is that of [glance], else that of the catalogue of these credentials.
 
@@ -49,6 +50,9 @@ _UNSUPPORTED: Final = 415
 _SHOWN: Final = 300
 """Characters of a refusal that are shown."""
 
+_FOR_ALL: Final = frozenset({"public", "community"})
+"""The visibility of images that each project may use."""
+
 _MAX_NAMED: Final = 2
 """Images of one name that are listed: a second one makes the name ambiguous."""
 
@@ -85,6 +89,8 @@ class Image:
     :ivar metadata: what a volume keeps of it: texts, by names
     :ivar locations: URLs of where its data is, if the service shows them
     :ivar updated_at: when it was changed, as the service writes it; None: not known
+    :ivar owner: the id of its project
+    :ivar visibility: public, community, shared or private
     """
 
     id: str
@@ -98,10 +104,12 @@ class Image:
     hash_algorithm: str | None
     hash_value: str | None
     is_signed: bool
-    block_device_mapping: object
+    block_device_mapping: Any
     metadata: Mapping[str, str]
     locations: Sequence[str] = ()
     updated_at: str | None = None
+    owner: str | None = None
+    visibility: str | None = None
 
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> Self:
@@ -125,6 +133,8 @@ class Image:
             metadata=_metadata(body),
             locations=_find_locations(body),
             updated_at=_text(body, "updated_at"),
+            owner=_text(body, "owner"),
+            visibility=_text(body, "visibility"),
         )
 
     def find_snapshot(self) -> str | None:
@@ -139,7 +149,7 @@ class Image:
         mapping = self.block_device_mapping or "[]"
         try:
             devices = json.loads(mapping) if isinstance(mapping, str) else mapping
-            for device in devices:  # type: ignore[attr-defined]
+            for device in devices:
                 if device.get("source_type") == "snapshot" and device.get("boot_index") == 0:
                     return str(device["snapshot_id"])
         except _UNREADABLE as error:
@@ -191,10 +201,12 @@ class ImageApi:
     """The Image service over HTTP; an object is used by one thread.
 
     :ivar url: without the version
+    :ivar project_id: that has the images, beside those for all; None: all images are shown
     """
 
-    def __init__(self, plugin: Any, url: str) -> None:
+    def __init__(self, plugin: Any, url: str, project_id: str | None = None) -> None:
         self.url = url
+        self.project_id = project_id
         self._adapter = service_session.connect(GROUP, plugin, _SERVICE, endpoint_override=url)
 
     @classmethod
@@ -211,24 +223,35 @@ class ImageApi:
         return cls(plugin, _find_url(plugin))
 
     @classmethod
-    def of_caller(cls, token: str | None) -> Self:
-        """Return the interface with the token of a caller; without one, as the service.
+    def of_caller(cls, token: str | None, project_id: str | None) -> Self:
+        """Return the interface with the token of a caller.
 
+        A caller without a token is one that the Image service does not know: the interface has the
+        credentials of this service, and shows what a project may use.
+
+        :param project_id: of the caller; None: the caller may use all images
         :raises: as :meth:`of_service`
         """
         by_service = cls.of_service()
-        if not token:
-            return by_service
-        return cls(token_endpoint.Token(by_service.url, token), by_service.url)
+        if token:
+            return cls(token_endpoint.Token(by_service.url, token), by_service.url)
+        by_service.project_id = project_id
+        return by_service
 
     def get(self, image_id: str) -> Image:
         """Return an image.
 
-        :raises ImageNotFound: the Image service shows none
+        :raises ImageNotFound: the Image service shows none, or the project may not use it
         :raises Unavailable: it does not answer
         """
         answer = self._send("GET", f"/images/{urllib.parse.quote(image_id, safe='')}")
-        return _parse(answer, image_id, Image.parse)
+        image = _parse(answer, image_id, Image.parse)
+        if not self._may_use(image):
+            raise exception.ImageNotFound(image_id=image_id)
+        return image
+
+    def _may_use(self, image: Image) -> bool:
+        return self.project_id in {None, image.owner} or image.visibility in _FOR_ALL
 
     def list_locations(self, image: Image) -> Sequence[str]:
         """Return the URLs of where the data of an image is; none: the service shows none.
@@ -253,8 +276,21 @@ class ImageApi:
 
         :raises Unavailable: the Image service does not answer
         """
-        query = urllib.parse.urlencode({"name": name, "limit": _MAX_NAMED})
-        return _parse(self._send("GET", f"/images?{query}"), name, _parse_list)
+        found: dict[str, Image] = {}
+        for scope in self._scopes():
+            query = urllib.parse.urlencode({"name": name, "limit": _MAX_NAMED, **scope})
+            images = _parse(self._send("GET", f"/images?{query}"), name, _parse_list)
+            found |= {image.id: image for image in images if self._may_use(image)}
+        return list(found.values())[:_MAX_NAMED]
+
+    def _scopes(self) -> list[dict[str, str]]:
+        """Return the filters of lists with what is found by a name.
+
+        Images that the community may use are found by id, as by a user of the Image service.
+        """
+        if self.project_id is None:
+            return [{}]
+        return [{"owner": self.project_id, "visibility": "all"}, {"visibility": "public"}]
 
     @contextlib.contextmanager
     def download(self, image_id: str) -> Iterator[Iterator[bytes]]:
@@ -277,13 +313,20 @@ class ImageApi:
     def create(self, image_id: str, fields: Mapping[str, Any]) -> None:
         """Make an image without data.
 
-        :param fields: of the Image API, texts and booleans
+        :param fields: of the Image API, texts and booleans; ``owner`` if this service makes it for
+            a caller without a token
         :raises Forbidden: the caller may not, for example make it public
         :raises Conflict: the id is taken
         :raises BadRequest: the Image service refuses the fields
         :raises Unavailable: it does not answer
         """
         answer = self._send("POST", "/images", json={**fields, "id": image_id})
+        if answer.status_code == _FORBIDDEN and "owner" in fields:
+            raise exception.Forbidden(
+                "The Image service does not let this service make an image of project "
+                f"{fields['owner']}: {_read_reason(answer)} Its user in [glance] needs the role "
+                "admin."
+            )
         if answer.status_code != _CREATED:
             raise _refusal(answer)
 

@@ -13,13 +13,13 @@ from attachd import exception
 from attachd.api import microversions as mv
 from attachd.api import validation
 from attachd.api.endpoint import EndpointDoc, action
-from attachd.api.volumes import backend_calls, load, policy, schema
+from attachd.api.volumes import backend_calls, image_lookup, load, policy, schema
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db.types import type_store
 from attachd.db.volumes import volume_metadata
 from attachd.images import checks
-from attachd.images.glance import BASE, SIGNATURE, ImageApi
+from attachd.images.glance import BASE, SIGNATURE
 from attachd.objects import Volume
 
 PATH: Final = "/volumes/{volume_id}/action"
@@ -82,12 +82,13 @@ def upload(
     upload_volume = backend_calls.upload_in_use if in_use else backend_calls.upload
     fields = _fields_of_image(ctx, volume, body)
     image_id = uuidutils.generate_uuid()
-    api = ImageApi.of_caller(ctx.auth_token)
-    properties = _properties(volume)
+    api = image_lookup.connect(ctx)
+    owner = {} if ctx.auth_token else {"owner": ctx.project_id}
+    new = {**_properties(volume), **fields, **owner}
     try:
         upload_volume(
             *(ctx, volume, image_id),
-            lambda: api.create(image_id, {**properties, **fields}),
+            lambda: api.create(image_id, new),
         )
     except exception.InvalidTransition as error:
         raise exception.InvalidVolume(
@@ -176,7 +177,7 @@ def reimage(ctx: RequestContext, volume_id: str, body: Mapping[str, Any]) -> Non
     statuses = ["available", "error"]
     if validation.parse_bool("reimage_reserved", body.get("reimage_reserved", False)):
         statuses.append("reserved")
-    image = ImageApi.of_caller(ctx.auth_token).get(body["image_id"])
+    image = image_lookup.connect(ctx).get(body["image_id"])
     checks.check_usable(image, volume.size_gib)
     try:
         backend_calls.reimage(ctx, volume, image, statuses)

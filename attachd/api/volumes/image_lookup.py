@@ -17,6 +17,14 @@ FIELDS: Final = ("imageRef", "image_id")
 """The fields of a body that name an image."""
 
 
+def connect(ctx: RequestContext) -> ImageApi:
+    """Return the Image service as a caller sees it; an administrator without a token sees all.
+
+    :raises: as ImageApi.of_service()
+    """
+    return ImageApi.of_caller(ctx.auth_token, None if ctx.is_admin else ctx.project_id or "")
+
+
 def requested_image(ctx: RequestContext, requested: Mapping[str, Any]) -> Image | None:
     """Return the image that a volume is to be made of; None: of none.
 
@@ -32,7 +40,7 @@ def requested_image(ctx: RequestContext, requested: Mapping[str, Any]) -> Image 
         raise exception.BadRequest(
             reason="A volume is made of imageRef, source_volid or snapshot_id: name one of them."
         )
-    api = ImageApi.of_caller(ctx.auth_token)
+    api = connect(ctx)
     image_id = reference.rpartition("/")[2]
     if uuidutils.is_uuid_like(image_id):
         try:

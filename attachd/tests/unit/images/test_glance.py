@@ -120,10 +120,43 @@ class RequestTest(conf_fixture.DefaultConfCase):
 
     def test_caller_is_asked_for_by_own_token(self):
         image = self.fake.add(b"data", name="Debian")
-        api = glance.ImageApi.of_caller("secret")
+        api = glance.ImageApi.of_caller("secret", "p")
         self.assertEqual(image, api.get(image).id)
         self.assertEqual([image], [found.id for found in api.find("Debian")])
         self.assertEqual({"secret"}, {token for _method, _path, token in self.fake.requests})
+
+    def test_caller_without_token_sees_own_images_and_those_for_all(self):
+        own, other = {"owner": "p", "name": "own"}, {"owner": "q", "name": "other"}
+        seen = [self.fake.add(b"x", **own)]
+        seen += [self.fake.add(b"x", **other, visibility=it) for it in ("public", "community")]
+        hidden = [self.fake.add(b"x", **other, visibility=it) for it in ("private", "shared")]
+        hidden.append(self.fake.add(b"x", owner=None))
+        api = glance.ImageApi.of_caller(None, "p")
+        self.assertEqual(seen, [api.get(image).id for image in seen])
+        for image in hidden:
+            with self.assertRaises(exception.ImageNotFound):
+                api.get(image)
+        self.assertEqual(seen[:1], [image.id for image in api.find("own")])
+        self.assertEqual(seen[1:2], [image.id for image in api.find("other")])
+        with self.assertRaises(exception.ImageNotFound):
+            glance.ImageApi.of_caller(None, "").get(seen[0])
+
+    def test_administrator_without_token_sees_all_images(self):
+        images = [self.fake.add(b"x", owner=owner, name="x") for owner in ("p", "q")]
+        api = glance.ImageApi.of_caller(None, None)
+        self.assertEqual(images, [api.get(image).id for image in images])
+        self.assertEqual(images, [image.id for image in api.find("x")])
+
+    def test_name_is_ambiguous_with_one_own_and_one_public_image(self):
+        for fields in ({"owner": "p"}, {"visibility": "public"}, {"owner": "q"}):
+            self.fake.add(b"x", name="x", **fields)
+        self.assertEqual(2, len(glance.ImageApi.of_caller(None, "p").find("x")))
+
+    def test_refused_owner_of_new_image_names_the_role(self):
+        self.fake.refuse_create = (403, b"<b>You are not permitted.</b>")
+        api = glance.ImageApi.of_caller(None, "p")
+        with self.assertRaisesRegex(exception.Forbidden, "of project p: You .* role admin"):
+            api.create("i", {"owner": "p"})
 
     def test_id_cannot_leave_its_path(self):
         with self.assertRaises(exception.ImageNotFound):
