@@ -471,6 +471,10 @@ class Unavailable(AttachdError):
     msg_fmt = "%(reason)s"
 
 
+class DatabaseUnavailable(Unavailable):
+    """The database does not answer, is too busy, or refuses to write: try again later."""
+
+
 class ImageServiceUnavailable(Unavailable):
     """The Image service does not answer: try again later."""
 

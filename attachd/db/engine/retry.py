@@ -48,9 +48,9 @@ def retried(function: Callable[P, R]) -> Callable[P, R]:
 
     The decorated function has to be one transaction. It has not happened when it is repeated: a
     server rolls back a transaction without a COMMIT, and a connection lost at the COMMIT itself is
-    raised as Unavailable by session.writer().
+    raised as DatabaseUnavailable by session.writer().
 
-    :raises Unavailable: the database does not answer, is too busy, or has no tables
+    :raises DatabaseUnavailable: the database does not answer, is too busy, or has no tables
     :raises BadRequest: the database cannot store a value
     """
 
@@ -99,7 +99,7 @@ def _retry(attempt: Callable[[], R], first_error: Exception, start: float) -> R:
         raise _retries_exhausted(error) from error
 
 
-def _retries_exhausted(error: Exception) -> exception.Unavailable:
+def _retries_exhausted(error: Exception) -> exception.DatabaseUnavailable:
     if isinstance(error, db_exception.DBDeadlock):
         return _unavailable(f"The database is too busy. {_TRY_LATER}", error)
     return _unavailable(f"The database does not answer. {_TRY_LATER}", error)
@@ -155,7 +155,7 @@ def _code(original: BaseException | None) -> str | int | None:
     return next(iter(getattr(original, "args", ())), None)
 
 
-def _unavailable(reason: str, error: Exception) -> exception.Unavailable:
+def _unavailable(reason: str, error: Exception) -> exception.DatabaseUnavailable:
     text = " ".join(str(error).split()).partition(" [SQL: ")[0]
     LOG.warning("%s %s", reason, text)
-    return exception.Unavailable(reason=reason)
+    return exception.DatabaseUnavailable(reason=reason)

@@ -441,8 +441,8 @@ def writer() -> Iterator[sa.Connection]:
     """Check out a connection for one transaction, committed at the end unless an exception is
     raised.
 
-    :raises Unavailable: the connection was lost at the commit: only the database knows whether it
-        was committed, so the transaction must not be repeated blindly
+    :raises DatabaseUnavailable: the connection was lost at the commit: only the database knows
+        whether it was committed, so the transaction must not be repeated blindly
     """
     with _connect(_engines().writer) as connection:
         transaction = connection.begin()
@@ -458,7 +458,7 @@ def writer() -> Iterator[sa.Connection]:
             # connection.
             connection.invalidate()
             if isinstance(error, db_exception.DBConnectionError):
-                raise exception.Unavailable(reason=_LOST_AT_COMMIT) from error
+                raise exception.DatabaseUnavailable(reason=_LOST_AT_COMMIT) from error
             raise
 
 

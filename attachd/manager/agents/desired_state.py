@@ -55,7 +55,7 @@ def get_desired(host: str, attachment_id: str) -> DesiredState | None:
     if row is None:
         return _find_secret(host, attachment_id)
     _check_nowhere_else(row, host)
-    connection, shared = _connection_info(row), agent_store.is_shared(row)
+    connection, shared = _connection_info(row, host), agent_store.is_shared(row)
     if row["state"] == AttachmentState.CONNECTED:
         desired = _desired_state(row, connection, secrets_withheld=False)
     else:
@@ -91,9 +91,13 @@ def _check_nowhere_else(row: agent_store.AssignedRow, host: str) -> None:
     try:
         orphan_devices.check_nowhere_else(row["volume_id"], host)
     except exception.Conflict as error:
-        with contextlib.suppress(exception.AttachdError):  # The row has changed meanwhile.
-            agent_transitions.record_failure(row["id"], host, row["generation"], f"{error}")
+        _record_error(row, host, error)
         raise
+
+
+def _record_error(row: agent_store.AssignedRow, host: str, error: Exception) -> None:
+    with contextlib.suppress(exception.AttachdError):  # The row has changed meanwhile.
+        agent_transitions.record_failure(row["id"], host, row["generation"], f"{error}")
 
 
 def _desired_state(
@@ -116,11 +120,13 @@ def _desired_state(
     }
 
 
-def _connection_info(row: agent_store.AssignedRow) -> dict[str, Any]:
+def _connection_info(row: agent_store.AssignedRow, host: str) -> dict[str, Any]:
+    """Return the connection of a row; if it cannot be read, the row gets the reason as error."""
     try:
         return flat_connection(row) if row["connection_info"] else {}
     except exception.SecretUnreadable as error:
         if row["state"] != AttachmentState.WITHDRAWING:
+            _record_error(row, host, error)
             raise
         LOG.warning("Attachment %s: %s", row["id"], error)
         return {}

@@ -159,7 +159,7 @@ def _noting_outages(method: Method) -> Method:
     def noting(self: "AgentEndpoint", *args: Any, **kwargs: Any) -> Any:
         try:
             return method(self, *args, **kwargs)
-        except exception.Unavailable:
+        except exception.DatabaseUnavailable:
             self.outage.set()
             raise
 

@@ -41,6 +41,7 @@ CODES = {
     "BadRequest": 400,
     "CapabilityMissing": 400,
     "ImageUnacceptable": 400,
+    "DatabaseUnavailable": 503,
     "ImageServiceUnavailable": 503,
     "InvalidInput": 400,
     "NoValidBackend": 400,

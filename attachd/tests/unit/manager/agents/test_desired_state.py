@@ -151,9 +151,11 @@ class LostKeyTest(_Case):
         result = [item["attachment_id"] for item in desired_state.list_desired(HOST)[0]]
         self.assertEqual({*self.lost.values(), self.kept}, set(result))
 
-    def test_get_desired_with_lost_key_raises(self):
-        with self.assertRaises(exception.SecretUnreadable):
+    def test_get_desired_with_lost_key_raises_and_its_attachment_shows_why(self):
+        with self.assertRaises(exception.SecretUnreadable) as caught:
             desired_state.get_desired(HOST, self.lost["attached"])
+        row = db_rows.get_attachment(self.lost["attached"])
+        self.assertEqual(("attached", f"{caught.exception}"), (row["state"], row["error"]))
 
     def test_get_desired_with_lost_key_still_shows_disconnect(self):
         desired = desired_state.get_desired(HOST, self.lost["withdrawing"])

@@ -374,6 +374,19 @@ class DesiredStateTest(_Case):
         with self.assertRaises(exception.AgentNotFound):
             self.ask("desired_state", "unknown", KEY, attachment_id=attachment_id)
 
+    def test_outage_is_noted_for_errors_of_the_database_alone(self):
+        for error, is_outage in (
+            (exception.SecretUnreadable(reason="no key"), False),
+            (exception.TakenOver(kind="volume", id="v"), False),
+            (exception.DatabaseUnavailable(reason="down"), True),
+        ):
+            with (
+                mock.patch.object(desired_state, "get_desired", side_effect=error),
+                self.assertRaises(type(error)),
+            ):
+                self.ask("desired_state", attachment_id="a")
+            self.assertEqual(is_outage, self.endpoint.outage.is_set(), error)
+
     def test_desired_state_of_missing_attachment_is_none(self):
         self.assertIsNone(self.ask("desired_state", attachment_id="gone"))
         self.assertIsNone(self.ask("desired_state", attachment_id=self.add("disconnecting")))
