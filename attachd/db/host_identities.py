@@ -34,9 +34,6 @@ _ATTACHMENTS = models.attachments
 UNUSED_AFTER: Final = datetime.timedelta(days=1)
 """When a claim is removed that no attachment uses."""
 
-MAX_PURGED: Final = 1000
-"""How many claims are removed at once."""
-
 _SIZES: Final = (4, 16, host_identity.MAX_IDENTIFIERS)
 """The numbers of identifiers that the statement of :func:`admit` is compiled for."""
 
@@ -340,12 +337,14 @@ def release_in(connection: sa.Connection, host: str) -> None:
     connection.execute(assigned.values(source=Source.AGENT.value, updated_at=models.now()))
 
 
-def purge() -> int:
-    """Remove the claims of connectors that nothing has used for UNUSED_AFTER; return how many.
+def purge(limit: int) -> int:
+    """Remove claims of connectors that nothing has used for UNUSED_AFTER; return how many.
 
     Those of closed hosts stay.
+
+    :param limit: how many at most
     """
-    removed = _remove_unused()
+    removed = _remove_unused(limit)
     # A connect that was stored meanwhile may have seen them.
     attached = _find_attached({row["host_key"] for row in removed})
     for row in removed:
@@ -367,7 +366,7 @@ def _find_attached(keys: Collection[str]) -> set[str]:
 
 
 @retried
-def _remove_unused() -> list[HostIdentityRow]:
+def _remove_unused(limit: int) -> list[HostIdentityRow]:
     """Remove some claims of connectors that nothing uses, and return them."""
     has_attachment = sa.exists().where(_ATTACHMENTS.c.host_key == _IDENTITIES.c.host_key)
     is_closed = sa.exists().where(
@@ -381,7 +380,7 @@ def _remove_unused() -> list[HostIdentityRow]:
         ~is_closed,
     )
     with session.writer() as connection:
-        unused = connection.execute(sa.select(_IDENTITIES).where(is_unused).limit(MAX_PURGED))
+        unused = connection.execute(sa.select(_IDENTITIES).where(is_unused).limit(limit))
         found: list[Any] = [dict(row._mapping) for row in unused]
         rows: list[HostIdentityRow] = found
         names = [row["identifier"] for row in rows]

@@ -188,8 +188,7 @@ def _decide(which: sa.ColumnElement[bool], status: int, answer: Any) -> bool:
 
 
 @retried
-def purge() -> int:
-    """Remove the expired keys; return how many."""
-    return session.write(
-        sa.delete(_IDEMPOTENCY_KEYS).where(_IDEMPOTENCY_KEYS.c.expires_at < models.now())
-    )
+def purge(limit: int) -> int:
+    """Remove expired keys, at most so many; return how many."""
+    has_expired = _IDEMPOTENCY_KEYS.c.expires_at < models.now()
+    return session.delete_some(_IDEMPOTENCY_KEYS.c.digest, has_expired, limit)

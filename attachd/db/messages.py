@@ -266,6 +266,6 @@ def delete(message_id: str) -> None:
 
 
 @retried
-def purge() -> int:
-    """Remove the expired messages; return how many."""
-    return session.write(sa.delete(_MESSAGES).where(_MESSAGES.c.expires_at < models.now()))
+def purge(limit: int) -> int:
+    """Remove expired messages, at most so many; return how many."""
+    return session.delete_some(_MESSAGES.c.id, _MESSAGES.c.expires_at < models.now(), limit)

@@ -468,6 +468,21 @@ def write(statement: sa.Insert | sa.Update | sa.Delete) -> int:
         return connection.execute(statement).rowcount
 
 
+def delete_some(key: sa.Column[Any], condition: sa.ColumnElement[bool], limit: int) -> int:
+    """Delete some rows of a table as a transaction, so that it ends before [database]read_timeout.
+
+    :param key: the primary key of the table
+    :param condition: of the rows
+    :param limit: how many at most
+    :returns: how many were deleted; 0: there were none
+    """
+    with writer() as connection:
+        keys = [*connection.scalars(sa.select(key).where(condition).limit(limit))]
+        if keys:
+            connection.execute(sa.delete(key.table).where(key.in_(keys), condition))
+    return len(keys)
+
+
 def _roll_back(connection: sa.Connection, transaction: sa.RootTransaction) -> None:
     try:
         transaction.rollback()

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Remove rows that have expired: attachments, messages, idempotency keys, events, initiators."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import datetime
+import functools
 from typing import Any, Final
 
 from oslo_log import log
@@ -23,7 +24,7 @@ INTERVAL: Final = 3600.0
 """Seconds between two purges of old messages to users, events and idempotency keys."""
 
 BATCH_SIZE: Final = 1000
-"""How many events are removed in one transaction."""
+"""How many rows are removed in one transaction."""
 
 
 class PurgeTask(OneProcessTask):
@@ -36,15 +37,29 @@ class PurgeTask(OneProcessTask):
         return INTERVAL
 
     def run_once(self) -> None:
-        """Remove what is old now."""
-        if removed := messages.purge():
-            LOG.info("Removed %d old messages to users", removed)
-        idempotency_keys.purge()
-        if removed := host_identities.purge():
-            LOG.info("Removed %d initiators of hosts that have nothing attached", removed)
+        """Remove what is old now; what cannot be removed is left to the next purge."""
         before = models.now() - datetime.timedelta(seconds=CONF.events.retention)
-        while removed := events.purge(before, BATCH_SIZE):
-            LOG.info("Removed %d old events", removed)
+        _remove_all("old messages to users", messages.purge)
+        _remove_all("old idempotency keys of requests", idempotency_keys.purge)
+        _remove_all("initiators of hosts that have nothing attached", host_identities.purge)
+        _remove_all("old events", functools.partial(events.purge, before))
+
+
+def _remove_all(what: str, remove: Callable[[int], int]) -> None:
+    """Remove all rows of a kind, some in each transaction; log what fails.
+
+    :param remove: takes how many rows to remove at most; returns how many it has removed
+    """
+    total = 0
+    try:
+        while removed := remove(BATCH_SIZE):
+            total += removed
+    except exception.AttachdError as error:
+        LOG.warning("Removal of %s: left to the next purge: %s", what, error)
+    except Exception:
+        LOG.exception("Removal of %s: left to the next purge", what)
+    if total:
+        LOG.info("Removed %d %s", total, what)
 
 
 class _NotExpired(Exception):

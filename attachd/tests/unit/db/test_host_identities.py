@@ -112,10 +112,10 @@ class PurgeTest(databases.DatabaseCase):
         volume = db_rows.add_volume()["id"]
         db_rows.add_attachment(volume, "attached", host="used", connector=connector)
         host_fences.drain("closed", "repair", None)
-        self.assertEqual(0, host_identities.purge())
+        self.assertEqual(0, host_identities.purge(9))
         later = models.now() + 2 * host_identities.UNUSED_AFTER
         with mock.patch.object(models, "now", return_value=later):
-            self.assertEqual(1, host_identities.purge())
+            self.assertEqual(1, host_identities.purge(9))
         left = session.fetch_all(sa.select(models.host_identities.c.host))
         self.assertEqual({"agent", "closed", "used"}, {row["host"] for row in left})
 
@@ -124,8 +124,8 @@ class PurgeTest(databases.DatabaseCase):
         identity = host_identity.of_connector(connector)
         host_identities.claim(identity, Source.CONNECTOR)
 
-        def connect():
-            removed = remove()
+        def connect(limit):
+            removed = remove(limit)
             db_rows.add_attachment(
                 db_rows.add_volume()["id"], "connecting", host="n", connector=connector
             )
@@ -137,7 +137,7 @@ class PurgeTest(databases.DatabaseCase):
             mock.patch.object(models, "now", return_value=later),
             mock.patch.object(host_identities, "_remove_unused", connect),
         ):
-            host_identities.purge()
+            host_identities.purge(9)
         other = host_identity.of_connector({**connector, "host": "other"})
         with self.assertRaises(exception.InitiatorTaken):
             host_identities.claim(other, Source.CONNECTOR)

@@ -92,9 +92,9 @@ class MessagesTest(databases.DatabaseCase):
             connection.execute(
                 sa.update(models.messages).where(attachment).values(expires_at=past)
             )
-        self.assertEqual(1, messages.purge())
+        self.assertEqual(1, messages.purge(9))
         self.assertEqual([young], [row["id"] for row in self.all()])
-        self.assertEqual(0, messages.purge())
+        self.assertEqual(0, messages.purge(9))
 
     def test_each_failure_names_action_for_user(self):
         for number, words in messages.DETAILS.items():

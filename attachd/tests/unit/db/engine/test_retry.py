@@ -154,6 +154,7 @@ class TransactionsTest(unittest.TestCase):
 
 def _is_transaction(node):
     return isinstance(node, ast.Call) and ast.unparse(node.func) in {
+        "session.delete_some",
         "session.fetch_all",
         "session.fetch_one",
         "session.reader",

@@ -54,6 +54,14 @@ class TransactionTest(databases.DatabaseCase):
             raise Gone
         self.assertEqual(set(), hosts())
 
+    def test_some_rows_of_a_condition_are_deleted_at_a_time(self):
+        with session.writer() as connection:
+            for name in ("one", "two", "three", "four"):
+                insert(connection, name)
+        is_old = SERVICES.c.host != "four"
+        counts = [session.delete_some(SERVICES.c.id, is_old, 2) for _ in range(3)]
+        self.assertEqual(([2, 1, 0], {"four"}), (counts, hosts()))
+
     def test_connection_is_usable_after_exception(self):
         for _ in range(3):
             with self.assertRaises(Gone), session.writer() as connection:

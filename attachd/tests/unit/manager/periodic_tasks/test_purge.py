@@ -5,7 +5,7 @@ import datetime
 from unittest import mock
 
 from attachd import exception
-from attachd.db import idempotency_keys, messages, models
+from attachd.db import host_identities, idempotency_keys, messages, models
 from attachd.db.attachments import attachment_store, events
 from attachd.db.engine import paging, session
 from attachd.manager import attach
@@ -42,7 +42,30 @@ class PurgeTaskTest(databases.DatabaseCase):
             self.task.run_once()
         self.assertEqual((3, 3), events.sequence())
         self.assertIsNone(idempotency_keys.get("d"))
-        self.assertEqual(0, messages.purge())
+        self.assertEqual(0, messages.purge(9))
+
+    def test_each_kind_is_removed_in_batches_until_none_is_left(self):
+        kinds = (messages, idempotency_keys, host_identities, events)
+        counts = [
+            self.enterContext(mock.patch.object(kind, "purge", side_effect=[1000, 7, 0]))
+            for kind in kinds
+        ]
+        self.task.run_once()
+        for purged in counts:
+            self.assertEqual([purge.BATCH_SIZE] * 3, [call.args[-1] for call in purged.mock_calls])
+
+    def test_failure_of_one_kind_leaves_others_removed(self):
+        self.fill()
+        later = models.now().replace(year=9000)
+        for error in (exception.Unavailable(reason="timeout"), ValueError):
+            with (
+                mock.patch.object(messages, "purge", side_effect=error),
+                mock.patch.object(models, "now", return_value=later),
+                self.assertLogs(purge.LOG.name, "WARNING"),
+            ):
+                self.task.run_once()
+        self.assertEqual((3, 3), events.sequence())
+        self.assertIsNone(idempotency_keys.get("d"))
 
 
 class ExpireAttachmentsTest(backends.BackendCase):
