@@ -13,7 +13,7 @@ from attachd import exception
 from attachd.db import models
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
-from attachd.db.volumes import snapshot_rules
+from attachd.db.volumes import metadata_limits, snapshot_rules
 
 Pairs = dict[str, str]
 _METADATA = models.snapshot_metadata
@@ -24,6 +24,7 @@ def merge(snapshot_id: str, pairs: Mapping[str, str]) -> Pairs:
     """Set some pairs, keep the others, and return all.
 
     :raises SnapshotNotFound: there is no such snapshot
+    :raises BadRequest: it would have too many
     """
     with session.writer() as connection:
         before = _lock_pairs(connection, snapshot_id)
@@ -60,6 +61,7 @@ def _lock_pairs(connection: sa.Connection, snapshot_id: str) -> Pairs:
 
 def _store(connection: sa.Connection, snapshot_id: str, before: Pairs, after: Pairs) -> Pairs:
     """Store pairs instead of the present ones, and return them."""
+    metadata_limits.check(f"Snapshot {snapshot_id}", after)
     removed = [key for key in before if after.get(key) != before[key]]
     if removed:
         of_snapshot = _METADATA.c.snapshot_id == snapshot_id

@@ -13,6 +13,7 @@ from attachd import exception
 from attachd.db import models
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
+from attachd.db.volumes import metadata_limits
 
 Pairs = dict[str, str]
 _VOLUMES = models.volumes
@@ -28,6 +29,7 @@ def merge(
     :param expected: only if these are the present pairs
     :raises VolumeNotFound: there is no such volume
     :raises PreconditionFailed: it has other pairs than expected
+    :raises BadRequest: it would have too many
     """
     with session.writer() as connection:
         before = _lock_pairs(connection, _VOLUME_METADATA, volume_id, expected)
@@ -78,6 +80,7 @@ def _store_pairs(
     connection: sa.Connection, table: sa.Table, volume_id: str, before: Pairs, after: Pairs
 ) -> Pairs:
     """Store pairs instead of the present ones, and return them."""
+    metadata_limits.check(f"Volume {volume_id}", after)
     for key in before.keys() - after.keys():
         _delete_pair(connection, table, volume_id, key)
     for key, value in after.items():
@@ -124,6 +127,7 @@ def merge_image_metadata(volume_id: str, pairs: Mapping[str, str]) -> Pairs:
     """Set some pairs of the image, keep the others, and return all.
 
     :raises VolumeNotFound: there is no such volume
+    :raises BadRequest: it would have too many
     """
     with session.writer() as connection:
         before = _lock_pairs(connection, _VOLUME_IMAGE_METADATA, volume_id)

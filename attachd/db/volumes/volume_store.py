@@ -27,7 +27,7 @@ from attachd.db.row_types import (
 )
 from attachd.db.secrets import encryption
 from attachd.db.types import type_store
-from attachd.db.volumes import clone_source, snapshot_rules
+from attachd.db.volumes import clone_source, metadata_limits, snapshot_rules
 from attachd.states import AttachmentState, Event, VolumeState
 
 _VOLUMES = models.volumes
@@ -477,6 +477,7 @@ def create(
             clone_source.copy_image_metadata(connection, source, row["id"])
         _insert_pairs(connection, _VOLUME_METADATA, row["id"], metadata)
         image_metadata = values.get("image_metadata") or {}
+        metadata_limits.check(f"Volume {row['id']}", image_metadata)
         _insert_pairs(connection, models.volume_image_metadata, row["id"], image_metadata)
     return {
         **row,

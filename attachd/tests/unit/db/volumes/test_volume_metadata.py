@@ -2,7 +2,7 @@
 """Metadata and image metadata of a volume."""
 
 from attachd import exception
-from attachd.db.volumes import volume_metadata, volume_store
+from attachd.db.volumes import metadata_limits, volume_metadata, volume_store
 from attachd.tests import concurrency
 from attachd.tests.fixtures import databases, db_rows
 
@@ -31,6 +31,16 @@ class MetadataTest(databases.DatabaseCase):
         self.assertEqual(after, self._stored())
         self.assertEqual({}, volume_metadata.replace(self.volume_id, {}))
         self.assertEqual({}, self._stored())
+
+    def test_pairs_of_many_requests_are_limited_together(self):
+        pairs = {f"{number}": "" for number in range(metadata_limits.MAX_PAIRS)}
+        volume_metadata.merge(self.volume_id, pairs)
+        volume_metadata.merge(self.volume_id, {"0": "another value"})
+        with self.assertRaisesRegex(
+            exception.BadRequest, f"{self.volume_id} .* 257 metadata keys"
+        ):
+            volume_metadata.merge(self.volume_id, {"another": ""})
+        self.assertEqual(pairs | {"0": "another value"}, self._stored())
 
     def test_merge_with_unexpected_pairs_is_refused(self):
         volume_metadata.merge(self.volume_id, {"a": "1"})
