@@ -145,6 +145,8 @@ class _Queue(FairQueue[_Call]):
 
     def begin_next(self) -> _Call | None:
         """Remove the next call that may run, and count it as running; None: none."""
+        if not self.length:
+            return None
         found = self.take(self._may_begin)
         # Projects at a limit may have thousands of waiting volumes: only the running ones matter.
         call = found[1] if found else self._take_for_running()
@@ -164,22 +166,20 @@ class _Queue(FairQueue[_Call]):
         for volume, turn in self._slots.turns.items():
             for kind in self.names():
                 place = (kind, turn.project, volume)
-                if volume in self.names(*place[:-1]) and self._may_run(*place):
+                if volume in self.names(*place[:-1]) and self._may_begin(place):
                     return self.take_at(place)
         return None
 
     def _may_begin(self, place: Place) -> bool:
         """Return whether a kind, or a project, may have one more slot; for a volume: may run."""
         kind, *rest = place
+        needed = self._needed[kind]
         match rest:
             case []:
-                return not any(slots.are_taken for slots in self._needed[kind])
+                return not any(slots.are_taken for slots in needed)
             case [project]:
-                return all(slots.is_within_share(project) for slots in self._needed[kind])
-        return self._may_run(*place)
-
-    def _may_run(self, kind: str, project: str, volume: str) -> bool:
-        return all(self._has_slot(slots, project, volume) for slots in self._needed[kind])
+                return all(slots.is_within_share(project) for slots in needed)
+        return all(self._has_slot(slots, *rest) for slots in needed)
 
     def _has_slot(self, slots: _Slots, project: str, volume: str) -> bool:
         """Return whether a call for a volume may use its slot, or a free one."""

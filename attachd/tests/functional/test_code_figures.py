@@ -10,8 +10,8 @@ from attachd.tests.fixtures import requirements
 from attachd.tests.selection import full_only
 from attachd.tests.unit import test_private_names
 
-MAX_REQUEST_FUNCTIONS = 390
-MAX_REQUEST_LINES = 3900
+MAX_REQUEST_FUNCTIONS = 406
+MAX_REQUEST_LINES = 4000
 """How much a reader may have to read to follow an attach from the API to the backend."""
 
 
