@@ -114,7 +114,8 @@ class _Calls:
         of projects also by server
     :ivar waiting: those that have no turn yet
     :ivar held: number of threads that both have, by project
-    :ivar silent_since: when each server with calls has answered last, or was called first
+    :ivar silent_since: when each server with calls has answered last, or was called first; also
+        of servers whose last call was not answered, for a time
     :ivar passed_over: the silent servers when turns were given last, as of silent_since
     """
 
@@ -181,6 +182,8 @@ class _Calls:
                 self._give_turns()
 
     def _begin(self, call: _Call) -> None:
+        if (*_PROCESS, call.server) not in self.in_progress:
+            self._forget_silent()
         self.silent_since.setdefault(call.server, time.monotonic())
         self.in_progress.update(call.counted_as())
 
@@ -262,6 +265,13 @@ class _Calls:
         """Return the entries of silent_since of servers that are silent for OPEN_AFTER."""
         since = time.monotonic() - OPEN_AFTER
         return {name: moment for name, moment in self.silent_since.items() if moment <= since}
+
+    def _forget_silent(self) -> None:
+        """Forget the silence of servers that have had no call for long."""
+        since = time.monotonic() - 2 * CONF.rpc.attach_timeout
+        for name, moment in list(self.silent_since.items()):
+            if moment < since and (*_PROCESS, name) not in self.in_progress:
+                del self.silent_since[name]
 
     def _silent_for(self, server: str) -> float:
         now = time.monotonic()

@@ -328,6 +328,14 @@ class UnresponsiveBackendTest(_BulkheadCase):
         self.add_calls(2)
         self.assertRaises(exception.Unavailable, self.add_calls, 1)
 
+    def test_timeout_long_ago_refuses_no_call_of_a_new_burst(self):
+        self.give_up()
+        with contextlib.suppress(messaging.MessagingTimeout), bulkheads.slot("h@c", "v", "p"):
+            raise messaging.MessagingTimeout
+        self.now += 3600
+        self.add_calls(5)
+        self.assertEqual({"h@b": self.now}, self.calls.silent_since)
+
     def test_error_counts_as_answer(self):
         self.give_up()
         self.now += bulkheads.OPEN_AFTER + 1
