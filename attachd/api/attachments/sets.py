@@ -123,7 +123,9 @@ def attach_set(
 def detach_set(ctx: RequestContext, body: Body, request: webob.Request) -> Results:
     """Detach several attachments, each for itself."""
     members = [Member(None, item) for item in _distinct("attachments", body["attachments"])]
-    with bulkheads.slot("the agents of several hosts", None, ctx.project_id):
+    # Slow hosts of one project must not open the circuit breaker for others.
+    agents = f"the agents of the hosts of project {ctx.project_id}"
+    with bulkheads.slot(agents, None, ctx.project_id):
         for member in members:
             with _noting_error(member):
                 _request_removal(ctx, request, member)

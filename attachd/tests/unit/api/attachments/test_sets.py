@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sets of attachments at the API; functional/test_attachment_sets.py has managers and agents."""
 
+import contextlib
 from unittest import mock
 
 from attachd import exception
@@ -10,7 +11,7 @@ from attachd.api.attachments.set_progress import Member
 from attachd.api.idempotency import IdempotencyClaim
 from attachd.db import models
 from attachd.db.attachments import attachment_sets
-from attachd.rpc import agent_api, manager_api
+from attachd.rpc import agent_api, bulkheads, manager_api
 from attachd.tests.fixtures import api_context, db_rows, fake_agent
 
 HOST = "node-1"
@@ -105,6 +106,20 @@ class SetsTest(api_context.ApiContextCase):
         self.assertEqual([None, None], [item["error"] for item in results[:2]])
         self.assertEqual("attachd.attachment_not_found", results[2]["error"]["reason_code"])
         self.assertEqual(set(), self.left())
+
+    def test_detach_is_not_refused_because_of_slow_hosts_of_another_project(self):
+        entered = []
+
+        @contextlib.contextmanager
+        def slot(server, volume_id, project_id):
+            entered.append((server, volume_id, project_id))
+            yield 0.0
+
+        self.enterContext(mock.patch.object(bulkheads, "slot", slot))
+        for project in ("p", "q"):
+            ctx = api_context.make_context("admin", project=project)
+            sets.detach_set(ctx, {"attachments": [models.new_id()]}, mock.Mock())
+        self.assertEqual(2, len({server for server, _, _ in entered}))
 
     def test_row_of_a_set_is_renewed_while_the_request_waits(self):
         renewal = sets._Renewal("s")
