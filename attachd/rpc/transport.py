@@ -5,7 +5,7 @@ All of them are made when they are first needed and belong to the process that m
 client that was used before a fork never gets an answer after it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import functools
 import os
@@ -24,7 +24,7 @@ from attachd.conf import messaging as conf_messaging
 from attachd.context import RequestContext
 from attachd.objects import Manifest, manifest_of_contract
 from attachd.objects import Serializer as ObjectSerializer
-from attachd.rpc import broker, path_check, received
+from attachd.rpc import broker, deadlines, path_check, received
 from attachd.rpc.fair_dispatch import FairServer
 from attachd.telemetry import metrics
 
@@ -69,14 +69,20 @@ _CONTEXT_FIELDS = {
 """Attributes of a context that managers get, and their keys in RequestContext.from_dict()."""
 
 
+_ANSWER_WITHIN: Final = "answer_within"
+"""Key in the context of a message: the seconds that its sender waits for an answer."""
+
+
 class Serializer(messaging.Serializer):
     """Serialize objects in a given version, and contexts without their token.
 
     :param known: the versions of objects that the receiver understands; other objects are sent
         in their current version
+    :param timeout: seconds that the sender waits for answers, sent with contexts; None: unknown
     """
 
-    def __init__(self, known: Manifest = ()) -> None:
+    def __init__(self, known: Manifest = (), timeout: float | None = None) -> None:
+        self._timeout = timeout
         self._objects = ObjectSerializer(dict(known))
 
     def serialize_entity(self, ctxt: RequestContext, entity: Any) -> Any:
@@ -87,11 +93,11 @@ class Serializer(messaging.Serializer):
         """Rebuild an argument or a result."""
         return self._objects.deserialize_entity(ctxt, entity)
 
-    @staticmethod
-    def serialize_context(ctxt: RequestContext) -> dict[str, Any]:
+    def serialize_context(self, ctxt: RequestContext) -> dict[str, Any]:
         """Keep identity, roles and request id; the token stays with the API."""
-        values = ((key, getattr(ctxt, name)) for name, key in _CONTEXT_FIELDS.items())
-        return {key: value for key, value in values if value}
+        values = {key: getattr(ctxt, name) for name, key in _CONTEXT_FIELDS.items()}
+        values[_ANSWER_WITHIN] = self._timeout
+        return {key: value for key, value in values.items() if value}
 
     @staticmethod
     def deserialize_context(ctxt: dict[str, Any]) -> RequestContext:
@@ -140,7 +146,8 @@ class Dispatcher(messaging.RPCDispatcher):
     ) -> None:
         """Prepare the dispatcher.
 
-        :param caller_timeout: seconds that callers wait; None: [rpc]attach_timeout
+        :param caller_timeout: seconds that callers wait whose messages do not name them; None:
+            [rpc]attach_timeout
         :param probes: records the server's own probes; None: it sends none
         """
         super().__init__([endpoint], _ServerSerializer())
@@ -158,12 +165,24 @@ class Dispatcher(messaging.RPCDispatcher):
             if self._probes is not None:
                 self._probes.record(incoming.message.get("args"))
             return None
-        waited = incoming.stopwatch.elapsed()
-        if incoming.reply_q and waited > (self._caller_timeout or CONF.rpc.attach_timeout):
+        if not incoming.reply_q:
+            return self._dispatch(incoming)
+        waited, timeout = incoming.stopwatch.elapsed(), self._timeout_of(incoming.ctxt)
+        if waited > timeout:
             method = incoming.message.get("method")
             LOG.warning("%s is dropped: its caller timed out, it waited %d s", method, waited)
             incoming.reply = discard_reply
             return None
+        with deadlines.answering_within(timeout - waited):
+            return self._dispatch(incoming)
+
+    def _timeout_of(self, context: Mapping[str, Any]) -> float:
+        sent = context.get(_ANSWER_WITHIN)
+        if isinstance(sent, int | float):
+            return sent
+        return self._caller_timeout or float(CONF.rpc.attach_timeout)
+
+    def _dispatch(self, incoming: Any) -> Any:
         arguments = incoming.message.get("args", {})
         for name in OBJECT_ARGUMENTS & arguments.keys():
             arguments[name] = _SerializedObject(arguments[name])
@@ -382,7 +401,6 @@ def get_server(
     endpoint: Any,
     server_name: str,
     topic: str | None = None,
-    caller_timeout: float | None = None,
     calls_per_volume: int = 1,
 ) -> Any:
     """Return a server for ``endpoint``, not yet started.
@@ -392,11 +410,10 @@ def get_server(
 
     :param server_name: ``host@backend`` of a manager
     :param topic: None: that of managers
-    :param caller_timeout: seconds that callers wait for an answer; None: [rpc]attach_timeout
     :param calls_per_volume: how many calls for one volume run at the same time
     """
     target = messaging.Target(topic=topic or MANAGER_TOPIC, server=server_name)
-    dispatcher = Dispatcher(endpoint, caller_timeout)
+    dispatcher = Dispatcher(endpoint)
     return FairServer(get_transport(), target, dispatcher, calls_per_volume)
 
 
@@ -404,7 +421,6 @@ def get_checked_server(
     endpoint: Any,
     server_name: str,
     topic: str | None = None,
-    caller_timeout: float | None = None,
     calls_per_volume: int = 1,
 ) -> Any:
     """Return a server as :func:`get_server` does, which restores what is missing in the broker.
@@ -412,11 +428,11 @@ def get_checked_server(
     Its account needs the right to send to itself.
     """
     if not is_broker_used():
-        return get_server(endpoint, server_name, topic, caller_timeout, calls_per_volume)
+        return get_server(endpoint, server_name, topic, calls_per_volume)
     rpc_transport = get_transport()
     target = messaging.Target(topic=topic or MANAGER_TOPIC, server=server_name)
     probes = path_check.ProbeLog()
-    dispatcher = Dispatcher(endpoint, caller_timeout, probes)
+    dispatcher = Dispatcher(endpoint, probes=probes)
     return path_check.CheckedServer(
         lambda: FairServer(rpc_transport, target, dispatcher, calls_per_volume),
         rpc_transport,
@@ -518,7 +534,7 @@ def _make_client(
             messaging.Target(topic=topic, server=server_name, version=version),
             timeout=timeout,
             version_cap=version,
-            serializer=Serializer(objects),
+            serializer=Serializer(objects, timeout),
             retry=RETRIES,
             transport_options=messaging.TransportOptions(at_least_once=True),
         ).prepare()

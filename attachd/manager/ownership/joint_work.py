@@ -24,12 +24,12 @@ from typing import Any, Final, Protocol
 from oslo_context import context as oslo_context
 
 from attachd import exception, host_identity
-from attachd.conf import CONF
 from attachd.db.attachments import attachment_rows, attachment_store
 from attachd.db.attachments.attachment_rows import Guard, LockedVolume, Transitioned
 from attachd.db.row_types import AttachmentRow
 from attachd.host_identity import host_key
 from attachd.manager.ownership.volume_lease import VolumeLease
+from attachd.rpc import deadlines
 from attachd.states import AttachmentKind, Event
 from attachd.telemetry import tracing
 
@@ -185,14 +185,14 @@ class _Waiting:
                 member.role = _Role.LEAD
                 return
             members.append(member)
-        timeout = CONF.rpc.attach_timeout
+        timeout = deadlines.seconds_left()
         while not member.changed.wait(timeout):
             with self._mutex:
                 if member.role is _Role.WAIT:
                     self._by_path[path].remove(member)
                     raise exception.Unavailable(
                         reason=f"Volume {member.begin.volume_id} is busy: other calls for it "
-                        f"have not ended in {timeout} s. Try again later."
+                        f"have not ended in {timeout:.0f} s. Try again later."
                     )
 
     def take(self, path: str, leader: _Member) -> list[_Member]:

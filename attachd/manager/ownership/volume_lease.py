@@ -34,6 +34,7 @@ from attachd.db.cluster import volume_leases
 from attachd.db.cluster.volume_leases import VolumeLeaseToken
 from attachd.drivers import base
 from attachd.manager.ownership.membership import Membership
+from attachd.rpc import deadlines
 from attachd.telemetry import metrics, tracing
 
 LOG = log.getLogger(__name__)
@@ -48,15 +49,9 @@ _waiters: dict[str, deque[threading.Lock]] = {}
 """The threads of this process that hold or want each lock, by path; the holder is the first."""
 
 
-def _is_timeout_over(state: tenacity.RetryCallState) -> bool:
-    timeout: float = CONF.rpc.attach_timeout
-    return (state.seconds_since_start or 0.0) > timeout
-
-
 _RETRYING = tenacity.Retrying(
     retry=tenacity.retry_if_exception_type(volume_leases.VolumeLeaseHeld),
     wait=tenacity.wait_random_exponential(multiplier=0.0075, max=0.375),
-    stop=_is_timeout_over,
     reraise=True,
 )
 """Tries to take a lease that a process of another machine holds; waits are in seconds."""
@@ -98,7 +93,8 @@ class VolumeLease:
         with contextlib.suppress(volume_leases.VolumeLeaseHeld):
             return self._try_once(transition)
         try:
-            result: R = _RETRYING(self._try_once, transition)
+            retrying = _RETRYING.copy(stop=tenacity.stop_after_delay(deadlines.seconds_left()))
+            result: R = retrying(self._try_once, transition)
         except volume_leases.VolumeLeaseHeld as held:
             raise exception.Unavailable(
                 reason=f"{self.subject} is busy: the manager "
@@ -181,14 +177,14 @@ def _timed(backend: str, waiting: AbstractContextManager[VolumeLease]) -> Iterat
 
 @contextlib.contextmanager
 def _volume_lock(volume_id: str, path: str) -> Iterator[None]:
-    timeout, ipc_timeout = CONF.rpc.attach_timeout, CONF.manager.member_timeout
+    timeout, ipc_timeout = deadlines.seconds_left(), CONF.manager.member_timeout
     try:
         with file_lock(path, timeout, ipc_timeout):
             yield
     except LockTimeout:
         raise exception.Unavailable(
             reason=f"Volume {volume_id} is busy: other calls for it have not ended in "
-            f"{timeout} s. Try again later."
+            f"{timeout:.0f} s. Try again later."
         ) from None
 
 

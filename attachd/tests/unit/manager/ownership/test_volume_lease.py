@@ -18,6 +18,7 @@ from attachd.db.cluster import members, volume_leases
 from attachd.drivers import base
 from attachd.manager.ownership import membership, volume_lease
 from attachd.manager.ownership.membership import Membership
+from attachd.rpc import deadlines
 from attachd.tests.fixtures import backends, conf_fixture, db_rows, lifetime
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -153,13 +154,12 @@ class VolumeLeaseTest(_LeaseCase):
             )
         self.assertEqual(("other", 1), self.stored())
 
-    def test_lock_held_by_other_thread_raises_after_timeout(self):
-        conf_fixture.override(self, "attach_timeout", 1, group="rpc")
+    def test_lock_held_by_other_thread_raises_when_caller_waits_no_longer(self):
         refused = []
 
         def late():
             try:
-                with self.volume_lease():
+                with deadlines.answering_within(0.1), self.volume_lease():
                     refused.append("not refused")
             except exception.Unavailable as error:
                 refused.append(str(error))
@@ -169,6 +169,7 @@ class VolumeLeaseTest(_LeaseCase):
             thread.start()
             thread.join(TIMEOUT)
         self.assertIn(f"Volume {self.volume_id} is busy", refused[0])
+        self.assertIn("not ended in 1 s", refused[0])
 
     def test_lease_is_released_before_lock(self):
         idle = []
