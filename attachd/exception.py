@@ -479,6 +479,10 @@ class ImageServiceUnavailable(Unavailable):
     """The Image service does not answer: try again later."""
 
 
+class ImageRequestUnanswered(ImageServiceUnavailable):
+    """The Image service has not answered a request that it may have executed, or may execute."""
+
+
 class TooManyCalls(AttachdError):
     """The caller's own requests are too many at the same time: retry later, with fewer."""
 

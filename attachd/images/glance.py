@@ -21,6 +21,7 @@ from keystoneauth1 import exceptions as auth_exceptions
 from keystoneauth1 import token_endpoint
 from oslo_log import log
 import requests
+from urllib3.exceptions import NewConnectionError
 
 from attachd import exception, service_session
 from attachd.conf import CONF
@@ -47,6 +48,8 @@ _CONFLICT: Final = 409
 _GONE: Final = 410
 _TOO_LARGE: Final = 413
 _UNSUPPORTED: Final = 415
+_OF_PROXY: Final = frozenset({502, 504})
+"""Answers of a proxy that has none of the Image service."""
 _SHOWN: Final = 300
 """Characters of a refusal that are shown."""
 
@@ -318,7 +321,8 @@ class ImageApi:
         :raises Forbidden: the caller may not, for example make it public
         :raises Conflict: the id is taken
         :raises BadRequest: the Image service refuses the fields
-        :raises Unavailable: it does not answer
+        :raises ImageRequestUnanswered: the image may have been made, or may be made later
+        :raises Unavailable: it does not answer, and there is no image
         """
         answer = self._send("POST", "/images", json={**fields, "id": image_id})
         if answer.status_code == _FORBIDDEN and "owner" in fields:
@@ -327,6 +331,8 @@ class ImageApi:
                 f"{fields['owner']}: {_read_reason(answer)} Its user in [glance] needs the role "
                 "admin."
             )
+        if answer.status_code in _OF_PROXY:
+            raise _unanswered(f"it answers with status {answer.status_code}.")
         if answer.status_code != _CREATED:
             raise _refusal(answer)
 
@@ -358,7 +364,8 @@ class ImageApi:
     def delete(self, image_id: str) -> None:
         """Delete an image, also a protected one; none is a success.
 
-        :raises Unavailable: the Image service does not answer, or refuses
+        :raises Forbidden, Conflict, BadRequest: the Image service refuses
+        :raises Unavailable: it does not answer
         """
         path = f"/images/{urllib.parse.quote(image_id, safe='')}"
         answer = self._send("DELETE", path)
@@ -368,14 +375,36 @@ class ImageApi:
             self._send("PATCH", path, data=json.dumps(change), headers=headers)
             answer = self._send("DELETE", path)
         if answer.status_code not in {_NO_CONTENT, _NOT_FOUND}:
-            raise _unavailable(f"it answers DELETE with status {answer.status_code}.")
+            raise _refusal(answer)
+
+    def delete_without_data(self, image_id: str) -> bool:
+        """Delete an image, unless it has all its data; return whether there is none.
+
+        :raises: as :meth:`get`, except ImageNotFound, and :meth:`delete`
+        """
+        try:
+            if self.get(image_id).status == ACTIVE:
+                return False
+        except exception.ImageNotFound:
+            return True
+        self.delete(image_id)
+        return True
 
     def _send(self, method: str, path: str, **options: Any) -> Any:
         try:
             return service_session.send(self._adapter, GROUP, method, f"/v2{path}", **options)
         except (auth_exceptions.ClientException, OSError) as error:
             LOG.warning("The Image service does not answer %s %s: %s", method, path, error)
-            raise _unavailable(_explain(error)) from error
+            may_arrive = method == "POST" and not _is_unsent(error)
+            make = _unanswered if may_arrive else _unavailable
+            raise make(_explain(error)) from error
+
+
+def _is_unsent(error: Exception) -> bool:
+    """Return whether a request failed because there was no connection."""
+    cause = error.__context__
+    arguments = cause.args if isinstance(cause, requests.ConnectionError) else ()
+    return any(isinstance(getattr(it, "reason", None), NewConnectionError) for it in arguments)
 
 
 def _parse(answer: Any, image_id: str, parse: Callable[[Any], _Parsed]) -> _Parsed:
@@ -470,3 +499,7 @@ def _explain(error: Exception) -> str:
 
 def _unavailable(why: str) -> exception.ImageServiceUnavailable:
     return exception.ImageServiceUnavailable(reason=f"The Image service does not answer: {why}")
+
+
+def _unanswered(why: str) -> exception.ImageRequestUnanswered:
+    return exception.ImageRequestUnanswered(reason=f"The Image service does not answer: {why}")

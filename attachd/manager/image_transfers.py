@@ -8,10 +8,18 @@ import dataclasses
 from typing import Any
 
 from oslo_log import log
+from taskflow.patterns.linear_flow import Flow
 
 from attachd.db.row_types import DriverVolumeRow
 from attachd.db.volumes import volume_store
-from attachd.manager import backends, compute_events, flow_runner, snapshot_uploads, volumes
+from attachd.manager import (
+    backends,
+    compute_events,
+    flow_runner,
+    snapshot_uploads,
+    upload_images,
+    volumes,
+)
 from attachd.manager.backends import Backend
 from attachd.manager.flows import volume as volume_flows
 from attachd.states import Event, VolumeState
@@ -80,24 +88,28 @@ def _make_empty(backend: Backend, row: DriverVolumeRow) -> dict[str, Any]:
 
 
 def run_upload(backend: Backend, volume_id: str) -> None:
-    """Send the volume to the row's image; without success the image is deleted."""
+    """Send the volume to the row's image; without success the image is deleted.
+
+    While the backend is away, or the image cannot be deleted, it is left to recovery.
+    """
     with volumes.ignore_missing(volume_id), backend.lock(volume_id) as volume_lease:
         row = volumes.get_in_state(volume_id, VolumeState.UPLOADING)
         if row is None:
             return
         image_id = row["upload_image_id"]
         assert image_id is not None, "a volume that is uploaded has the id of the image"
-        try:
+
+        def build() -> Flow:
             backend.check_ready()
-            ref = backends.volume_ref(row)
-            flow_runner.run(volume_flows.build_export(backend.driver, ref, image_id), {})
-        except volumes.FAILURES as failure:
-            volumes.record_failure(
-                *(volume_lease, Event.UPLOAD_FAILED, failure, {"upload_image_id": image_id}),
-                upload_image_id=None,
-            )
+            return volume_flows.build_export(backend.driver, backends.volume_ref(row), image_id)
+
+        requested_at = row["updated_at"] or row["created_at"]
+        event = upload_images.send(row, image_id, requested_at, volume_lease, build)
+        if event is None:
             return
-        values = {**volumes.NO_ERROR, "upload_image_id": None}
+        values: dict[str, Any] = {"upload_image_id": None}
+        if event is Event.UPLOADED:
+            values |= volumes.NO_ERROR
         volumes.record_result(
-            *(volume_lease, Event.UPLOADED, values), expected={"upload_image_id": image_id}
+            *(volume_lease, event, values), expected={"upload_image_id": image_id}
         )

@@ -5,6 +5,7 @@ The row of the snapshot says what is to be done, and its lock is the one that is
 attached and detached while the snapshot is sent.
 """
 
+import functools
 from typing import Any
 
 from oslo_log import log
@@ -13,7 +14,7 @@ from attachd import exception
 from attachd.db.row_types import SnapshotRow
 from attachd.db.volumes import image_cache_entries, snapshot_store, upload_snapshots, volume_store
 from attachd.drivers.base import SnapshotRef
-from attachd.manager import backends, flow_runner, notify, volumes
+from attachd.manager import backends, flow_runner, upload_images, volumes
 from attachd.manager.backends import Backend
 from attachd.manager.flows import snapshot as snapshot_flows
 from attachd.manager.ownership.volume_lease import VolumeLease
@@ -36,7 +37,8 @@ def upload(backend: Backend, snapshot_id: str) -> None:
 def run(backend: Backend, snapshot_id: str) -> None:
     """Take a snapshot, send it to the image of the same id, and remove it.
 
-    Without success the image is deleted.  While the backend is away, it is left to recovery.
+    Without success the image is deleted.  While the backend is away, or the image cannot be
+    deleted, it is left to recovery.
     """
     try:
         with backend.lock_snapshot(snapshot_id) as lease:
@@ -51,19 +53,17 @@ def run(backend: Backend, snapshot_id: str) -> None:
 def _run(backend: Backend, row: SnapshotRow, lease: VolumeLease) -> None:
     backend.check_ready()
     volume = volume_store.get_for_driver(row["volume_id"])
-    ref = backends.snapshot_ref(row, volume)
-    event, values, cause = Event.UPLOADED, dict[str, Any](volumes.NO_ERROR), None
-    if upload_snapshots.is_uploaded_to(volume, row["id"]):
-        try:
-            flow_runner.run(snapshot_flows.build_export(backend.driver, ref, row["id"]), {})
-        except volumes.FAILURES as failure:
-            if lease.may_be_taken_over():
-                return
-            cause = failure.cause if isinstance(failure, flow_runner.FlowFailed) else failure
-            event, values = Event.UPLOAD_FAILED, {"error": flow_runner.reason(cause)}
-            LOG.warning("Volume %s: upload failed: %s", row["volume_id"], values["error"])
-    removed = _remove(backend, ref)
-    _record(lease, row, event, values, cause, removed=removed)
+    ref, image_id = backends.snapshot_ref(row, volume), row["id"]
+    event: Event | None = Event.UPLOADED
+    if upload_snapshots.is_uploaded_to(volume, image_id):
+        build = functools.partial(snapshot_flows.build_export, backend.driver, ref, image_id)
+        event = upload_images.send(volume, image_id, row["created_at"], lease, build)
+    else:
+        upload_images.discard(image_id)
+    if event is None:
+        return
+    values = dict(volumes.NO_ERROR) if event is Event.UPLOADED else {}
+    _record(lease, row, event, values, removed=_remove(backend, ref))
 
 
 def _remove(backend: Backend, snapshot: SnapshotRef) -> bool:
@@ -77,20 +77,11 @@ def _remove(backend: Backend, snapshot: SnapshotRef) -> bool:
 
 
 def _record(
-    lease: VolumeLease,
-    row: SnapshotRow,
-    event: Event,
-    values: dict[str, Any],
-    cause: Exception | None,
-    *,
-    removed: bool,
+    lease: VolumeLease, row: SnapshotRow, event: Event, values: dict[str, Any], *, removed: bool
 ) -> None:
-    """Store the end of the upload, and a message to the user of one that has failed."""
+    """Store the end of the upload."""
     place = (lease.token, row["volume_id"])
     try:
-        volume = upload_snapshots.end(*place, event, values, removed=removed)
+        upload_snapshots.end(*place, event, values, removed=removed)
     except (exception.InvalidTransition, exception.TakenOver):
         LOG.warning("Snapshot %s: changed by another process, left as it is", row["id"])
-        return
-    if volume is not None and cause is not None:
-        notify.volume_message(volume, event, cause)

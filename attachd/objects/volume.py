@@ -110,11 +110,19 @@ class Volume(AttachdObject):
 
         The manager has the lock of the volume meanwhile, so no host can use it.
         """
-        values = {"upload_image_id": image_id}
+        values = {"upload_image_id": image_id, "error": None}
         row = volume_store.transition(
             *(self.id, states.Event.UPLOAD, values),
             statuses=("available",),
             project_id=self.project_id,
+        )
+        self._follow(row)
+
+    def cancel_upload(self, image_id: str) -> None:
+        """Undo it before a manager has begun; raises InvalidTransition if one has."""
+        row = volume_store.transition(
+            *(self.id, states.Event.UPLOAD_FAILED, {"upload_image_id": None}),
+            expected={"upload_image_id": image_id},
         )
         self._follow(row)
 

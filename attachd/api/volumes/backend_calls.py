@@ -7,14 +7,14 @@ later.  If the message cannot be sent, the row records the failure: no volume wa
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 import contextlib
-from typing import Any
+from typing import Any, NamedTuple
 
 from attachd import exception
 from attachd.api import idempotency, scheduler
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import messages, quotas
-from attachd.db.volumes import volume_store
+from attachd.db.volumes import volume_store, volume_updates
 from attachd.images.glance import Image
 from attachd.objects import Volume
 from attachd.rpc import manager_api
@@ -188,50 +188,67 @@ def reimage(ctx: RequestContext, volume: Volume, image: Image, statuses: Collect
             raise
 
 
-def upload(
-    ctx: RequestContext,
-    volume: Volume,
-    image_id: str,
-    create_image: Callable[[], object],
-) -> None:
+class NewImage(NamedTuple):
+    """An image that a volume is to be sent to.
+
+    :ivar create: makes it, without data
+    :ivar discard: deletes it, unless it has all its data; returns whether there is none
+    """
+
+    id: str
+    create: Callable[[], object]
+    discard: Callable[[], bool]
+
+
+def upload(ctx: RequestContext, volume: Volume, image: NewImage) -> None:
     """Mark a volume, make an image, and have the volume sent to it.
 
-    :param create_image: makes the image, without data; what it raises is raised, and the volume
-        is as it was
+    :raises: what ``image.create`` raises; the volume is as it was, or will be when it is certain
+        that there is no image
     :raises InvalidTransition: it is not available
+    :raises Conflict: the image was made too late, and is deleted
     :raises Unavailable: the message could not be sent; a manager goes on when it finds the row
     """
-    volume.begin_upload(image_id)
-    try:
-        create_image()
-    except exception.AttachdError:
-        _revert_if_unsent(volume, Event.UPLOAD_FAILED, upload_image_id=None)
-        raise
+    volume.begin_upload(image.id)
+    _make_image(volume, image, volume.cancel_upload)
     manager_api.upload_volume(ctx, volume)
 
 
-def upload_in_use(
-    ctx: RequestContext,
-    volume: Volume,
-    image_id: str,
-    create_image: Callable[[], object],
-) -> None:
+def upload_in_use(ctx: RequestContext, volume: Volume, image: NewImage) -> None:
     """Do the same with a volume in use, of which a manager takes a snapshot.
 
-    :param create_image: as of :func:`upload`
     :raises NoValidBackend: its backend reports that it cannot do this
     :raises InvalidTransition: it is not in use
-    :raises Unavailable: as :func:`upload`
+    :raises Conflict, Unavailable: as :func:`upload`
     """
     scheduler.check_read_snapshots(volume.host)
-    volume.begin_upload_in_use(image_id)
+    volume.begin_upload_in_use(image.id)
+    _make_image(volume, image, volume.cancel_upload_in_use)
+    manager_api.upload_volume(ctx, volume)
+
+
+def _make_image(volume: Volume, image: NewImage, cancel: Callable[[str], None]) -> None:
+    """Make the image of an upload that is stored.
+
+    A manager that finds no image for a long time stores that the upload has failed, and deletes
+    the image then: either it finds this one, or this function finds the failure.
+    """
     try:
-        create_image()
+        image.create()
+    except exception.ImageRequestUnanswered as error:
+        # A manager deletes the image, which may still be made.
+        volume_updates.fail_upload(volume.id, image.id, str(error))
+        raise
     except exception.AttachdError:
         with contextlib.suppress(exception.InvalidTransition, exception.NotFound):
-            volume.cancel_upload_in_use(image_id)
+            cancel(image.id)
         raise
-    manager_api.upload_volume(ctx, volume)
+    is_expected = volume_updates.is_upload_expected(volume.id, image.id)
+    if not is_expected and image.discard():
+        raise exception.Conflict(
+            reason=f"Volume {volume.id} was not uploaded: the Image service took too long to make "
+            "the image, or the status of the volume was reset. Upload it again."
+        )
 
 
 def _revert_if_unsent(volume: Volume, event: Event, **values: Any) -> bool:

@@ -86,10 +86,12 @@ def upload(
     owner = {} if ctx.auth_token else {"owner": ctx.project_id}
     new = {**_properties(volume), **fields, **owner}
     try:
-        upload_volume(
-            *(ctx, volume, image_id),
+        image = backend_calls.NewImage(
+            image_id,
             lambda: api.create(image_id, new),
+            lambda: api.delete_without_data(image_id),
         )
+        upload_volume(ctx, volume, image)
     except exception.InvalidTransition as error:
         raise exception.InvalidVolume(
             reason=f"Volume {volume.id} status must be available to upload, currently "

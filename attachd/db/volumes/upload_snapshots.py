@@ -40,7 +40,7 @@ def begin(volume_id: str, project_id: str, image_id: str) -> VolumeRow:
             raise exception.InvalidTransition(
                 kind="Volume", id=volume_id, source=row["status"], event=Event.UPLOAD.value
             )
-        values = {"upload_image_id": image_id, "owner": None}
+        values = {"upload_image_id": image_id, "owner": None, "error": None}
         moved = volume_store.move(connection, row, Event.UPLOAD, values)
         new: dict[str, Any] = {
             **{column.name: None for column in _SNAPSHOTS.c},

@@ -148,6 +148,33 @@ def _set_readonly_flag(volume_id: str, text: str) -> None:
         )
 
 
+@retried
+def fail_upload(volume_id: str, image_id: str, error: str) -> bool:
+    """Store why an upload fails, before its image is deleted: from now on no data is sent to it.
+
+    :returns: False: the volume is not uploaded to this image any more
+    """
+    uploaded = sa.update(_VOLUMES).where(*_is_uploaded(volume_id, image_id))
+    # When it was requested is still needed.
+    values = {"error": models.truncate_error(error), "updated_at": _VOLUMES.c.updated_at}
+    return session.write(uploaded.values(values)) == 1
+
+
+@retried
+def is_upload_expected(volume_id: str, image_id: str) -> bool:
+    """Return whether a volume is, or is to be, uploaded to an image, and has not failed."""
+    uploaded = (*_is_uploaded(volume_id, image_id), _VOLUMES.c.error.is_(None))
+    return bool(session.fetch_all(sa.select(_VOLUMES.c.id).where(*uploaded)))
+
+
+def _is_uploaded(volume_id: str, image_id: str) -> tuple[sa.ColumnElement[bool], ...]:
+    return (
+        _VOLUMES.c.id == volume_id,
+        _VOLUMES.c.state == VolumeState.UPLOADING,
+        _VOLUMES.c.upload_image_id == image_id,
+    )
+
+
 _FILLED: Final = (VolumeState.CREATING.value, VolumeState.DOWNLOADING.value)
 
 PROGRESS: Final = "progress"

@@ -260,14 +260,8 @@ class Upload(_VolumeTask):
                 return
 
     def revert(self, **_flow: Any) -> bool:
-        """Delete the image, which has no data or not all."""
-        try:
-            base.check_still_owner()
-            ImageApi.of_service().delete(self._image_id)
-        except Exception:
-            LOG.exception("Image %s: may be left without data", self._image_id)
-            return False
-        return True
+        """Undo nothing: the image, which has no data or not all, is deleted afterwards."""
+        return False
 
 
 class Delete(_VolumeTask):

@@ -28,8 +28,8 @@ _SETTINGS: Final = """
 [glance]
 auth_type = none
 endpoint_override = {url}
-connect_timeout = 120
-read_timeout = 120
+connect_timeout = 5
+read_timeout = 10
 conversion_dir = {folder}
 conversion_free_space = 0
 disk_formats = raw,qcow2

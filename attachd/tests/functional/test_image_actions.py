@@ -8,6 +8,8 @@ import uuid
 
 from attachd.db.volumes import volume_store
 from attachd.images import upload
+from attachd.manager.periodic_tasks import recovery
+from attachd.periodics import Backoff
 from attachd.tests.fixtures import conf_fixture, fake_nova, wsgi_api
 from attachd.tests.functional.test_images import ImageCase
 from attachd.tests.wait import wait_until
@@ -236,6 +238,66 @@ class UploadTest(ImageCase):
             self.assertEqual({}, self.glance.images)
         path = f"/messages?resource_uuid={self.volume}"
         self.assertEqual(2, len(self.expect(200, "GET", path).body["messages"]))
+
+    def recover(self):
+        recovery.recover_all(self.api.backend, Backoff())
+        wait_until(lambda: not self.api.backend.background_tasks.is_busy)
+
+    def test_image_that_is_made_slowly_is_waited_for(self):
+        make = self.glance._create
+
+        def make_later(*request):
+            self.recover()
+            return make(*request)
+
+        with mock.patch.object(self.glance, "_create", make_later):
+            image = self.upload()["image_id"]
+        self.ended()
+        self.assertEqual("active", self.glance.images[image]["status"])
+
+    def test_image_whose_making_was_not_answered_is_deleted(self):
+        make = self.glance._create
+
+        def lose_answer(*request):
+            make(*request)
+            return 504, b""
+
+        for force, status in ((False, "available"), (True, "in-use")):
+            if force:
+                self.attached()
+            with mock.patch.object(self.glance, "_create", lose_answer):
+                self.upload(503, force=force)
+            self.assertEqual("uploading", self.show(self.volume)["status"])
+            self.recover()
+            self.assertEqual(status, self.show(self.volume)["status"])
+            self.assertEqual({}, self.glance.images)
+
+    def test_image_that_is_made_for_a_volume_that_was_reset_is_deleted(self):
+        make = self.glance._create
+
+        def reset_before(*request):
+            volume_store.reset(self.volume, "available", None)
+            return make(*request)
+
+        with mock.patch.object(self.glance, "_create", reset_before):
+            self.assertIn("Upload it again", self.upload(409, protected=True))
+        self.assertEqual({}, self.glance.images)
+
+    def test_upload_and_its_image_outlast_outages(self):
+        make = self.glance._create
+
+        def lose_backend(*request):
+            self.api.backend.error = "The cluster does not answer."
+            return make(*request)
+
+        with mock.patch.object(self.glance, "_create", lose_backend):
+            image = self.upload()["image_id"]
+        wait_until(lambda: not self.api.backend.background_tasks.is_busy)
+        self.assertEqual("uploading", self.show(self.volume)["status"])
+        self.api.backend.error = None
+        self.recover()
+        self.ended()
+        self.assertEqual("active", self.glance.images[image]["status"])
 
     def test_image_deleted_meanwhile_ends_upload(self):
         self.glance.before_piece = lambda _offset: self.glance.images.clear()

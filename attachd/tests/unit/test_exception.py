@@ -42,6 +42,7 @@ CODES = {
     "CapabilityMissing": 400,
     "ImageUnacceptable": 400,
     "DatabaseUnavailable": 503,
+    "ImageRequestUnanswered": 503,
     "ImageServiceUnavailable": 503,
     "InvalidInput": 400,
     "NoValidBackend": 400,

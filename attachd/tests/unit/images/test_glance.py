@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests to the Image service, and what is read of its answers."""
 
+from unittest import mock
+
 from attachd import exception
 from attachd.images import glance
 from attachd.tests.fixtures import conf_fixture, fake_glance
+from attachd.tests.wait import TIMEOUT
 
 _BODY = {
     "id": "i",
@@ -187,5 +190,46 @@ class RequestTest(conf_fixture.DefaultConfCase):
     def test_service_that_is_away_is_unavailable(self):
         api = glance.ImageApi.of_service()
         self.fake.close()
-        with self.assertRaisesRegex(exception.Unavailable, "cannot be reached"):
-            api.get("i")
+        for request in (lambda: api.get("i"), lambda: api.create("i", {})):
+            with self.assertRaisesRegex(exception.Unavailable, "cannot be reached") as caught:
+                request()
+            self.assertIs(exception.ImageServiceUnavailable, type(caught.exception))
+
+    def test_image_that_may_have_been_made_is_a_request_without_answer(self):
+        api = glance.ImageApi.of_service()
+        for status, error in (
+            (502, exception.ImageRequestUnanswered),
+            (504, exception.ImageRequestUnanswered),
+            (503, exception.ImageServiceUnavailable),
+        ):
+            self.fake.answer_all = (status, b"")
+            with self.subTest(status), self.assertRaises(error) as caught:
+                api.create("i", {})
+            self.assertIs(error, type(caught.exception))
+        self.fake.answer_all = None
+        self.addCleanup(self.fake.over.set)
+        conf_fixture.override(self, "read_timeout", 0.2, group="glance")  # the subject
+        wait = mock.Mock(side_effect=lambda *_: self.fake.over.wait(TIMEOUT))
+        with (
+            mock.patch.object(self.fake, "_create", wait),
+            self.assertRaises(exception.ImageRequestUnanswered),
+        ):
+            api.create("i", {})
+
+    def test_refused_deletion_is_not_an_absence(self):
+        image, api = self.fake.add(b"", status="queued"), glance.ImageApi.of_service()
+        for status, error in (
+            (403, exception.Forbidden),
+            (409, exception.Conflict),
+            (500, exception.Unavailable),
+        ):
+            self.fake.answer_all = (status, b"no")
+            with self.subTest(status), self.assertRaises(error):
+                api.delete(image)
+
+    def test_only_image_without_data_is_deleted(self):
+        api = glance.ImageApi.of_service()
+        complete, empty = self.fake.add(b"data"), self.fake.add(b"", status="queued")
+        outcomes = [api.delete_without_data(image) for image in (complete, empty, empty)]
+        self.assertEqual([False, True, True], outcomes)
+        self.assertEqual([complete], list(self.fake.images))

@@ -116,8 +116,11 @@ class UploadTest(_Case):
             row = db_rows.get_volume(volume_id)
             self.assertEqual(("uploading", second), (row["state"], row["upload_image_id"]))
 
-    def test_upload_to_missing_image_ends(self):
-        self.upload("11111111-2222-4333-8444-555555555555")
+    def test_upload_to_image_that_is_deleted_meanwhile_ends(self):
+        self.glance.before_piece = lambda _offset: self.glance.images.clear()
+        self.assertIn(
+            "could not be found", self.upload(self.glance.add(b"", status="queued"))["error"]
+        )
 
 
 _UPLOAD_COLUMNS = ("state", "owner", "upload_image_id")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Uploads of volumes in use: the snapshot is removed after a success, a failure and a kill."""
 
+import time
 from types import SimpleNamespace
 from unittest import mock
 
@@ -59,8 +60,21 @@ class RunTest(UploadCase):
 
     def test_missing_image_ends_without_snapshot(self):
         del self.glance.images[self.image]
+        self.assertEqual("uploading", self.run_upload()["status"])  # It may still be made.
+        conf_fixture.override(self, "connect_timeout", 0.1, group="glance")
+        conf_fixture.override(self, "read_timeout", 0.1, group="glance")
+        time.sleep(0.5)  # Longer than a request for it may take.
         self.assert_ended(self.run_upload())
         self.assertEqual(["delete_snapshot"], self.methods())
+
+    def test_image_that_cannot_be_deleted_is_deleted_later(self):
+        self.glance.refuse_data = [(413, b"too large")]
+        with mock.patch.object(self.glance, "_delete", return_value=(503, b"")):
+            self.assertEqual("uploading", self.run_upload()["status"])
+        row = self.run_upload()
+        self.assert_ended(row)
+        self.assertIn("too large", row["error"])
+        self.assertEqual({}, self.glance.images)
 
     def test_image_that_has_all_data_is_not_sent_again(self):
         self.glance.images[self.image]["status"] = "active"
@@ -79,6 +93,7 @@ class RunTest(UploadCase):
         volume_store.reset(self.volume, "in-use", None)
         self.run_upload()
         self.assertEqual(([], ["delete_snapshot"]), (db_rows.list_snapshots(), self.methods()))
+        self.assertEqual({}, self.glance.images)
 
     def test_duplicate_message_does_nothing(self):
         self.run_upload()

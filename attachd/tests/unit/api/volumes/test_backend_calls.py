@@ -7,10 +7,13 @@ from attachd import exception
 from attachd.api.volumes import backend_calls
 from attachd.db import quotas
 from attachd.db.cluster import services
+from attachd.db.volumes import volume_updates
 from attachd.objects import Volume
 from attachd.states import Event
 from attachd.tests.fixtures import api_context, db_rows
 
+IMAGE = "11111111-2222-4333-8444-555555555555"
+OTHER_IMAGE = "11111111-2222-4333-8444-666666666666"
 AWAY = exception.Unavailable(reason="The message queue does not answer. Try again later.")
 
 
@@ -132,6 +135,83 @@ class BackendCallsTest(api_context.ApiContextCase):
             with self.assertRaises(exception.InvalidTransition):
                 act()
         self.assertEqual([], self.manager_api.mock_calls)
+
+
+class UploadTest(api_context.ApiContextCase):
+    def setUp(self):
+        super().setUp()
+        self.ctx = api_context.make_context()
+        self.manager_api = self.enterContext(mock.patch.object(backend_calls, "manager_api"))
+        self.volume = Volume.get(self.ctx, db_rows.add_volume(error="of before")["id"])
+        self.discard = mock.Mock(return_value=True)
+
+    def upload(self, create=lambda: None):
+        image = backend_calls.NewImage(IMAGE, create, self.discard)
+        backend_calls.upload(self.ctx, self.volume, image)
+
+    def row(self):
+        row = db_rows.get_volume(self.volume.id)
+        return row["state"], row["upload_image_id"], row["error"]
+
+    def raising(self, error):
+        return mock.Mock(side_effect=error)
+
+    def test_upload_requests_the_transfer(self):
+        self.upload()
+        self.assertEqual(("uploading", IMAGE, None), self.row())
+        self.manager_api.upload_volume.assert_called_once_with(self.ctx, self.volume)
+        self.discard.assert_not_called()
+
+    def test_refused_image_leaves_the_volume_available(self):
+        with self.assertRaises(exception.Forbidden):
+            self.upload(self.raising(exception.Forbidden(action="x")))
+        self.assertEqual(("ready", None), self.row()[:2])
+
+    def test_image_that_may_have_been_made_is_left_to_a_manager(self):
+        with self.assertRaises(exception.ImageRequestUnanswered):
+            self.upload(self.raising(exception.ImageRequestUnanswered(reason="silent")))
+        self.assertEqual(("uploading", IMAGE, "silent"), self.row())
+        self.manager_api.upload_volume.assert_not_called()
+
+    def end(self, event=Event.UPLOAD_FAILED):
+        Volume.get(self.ctx, self.volume.id).fire(event, upload_image_id=None)
+
+    def begin_again(self):
+        self.end()
+        Volume.get(self.ctx, self.volume.id).begin_upload(OTHER_IMAGE)
+
+    def fail(self):
+        volume_updates.fail_upload(self.volume.id, IMAGE, "too late")
+
+    def test_image_that_is_made_too_late_is_deleted_and_answered_with_conflict(self):
+        for meanwhile, state in (
+            (self.end, "ready"),
+            (self.begin_again, "uploading"),
+        ):
+            with self.assertRaisesRegex(exception.Conflict, "took too long"):
+                self.upload(meanwhile)
+            self.assertEqual(state, self.row()[0])
+        self.assertEqual(2, self.discard.call_count)
+        self.manager_api.upload_volume.assert_not_called()
+
+    def test_failure_that_is_stored_before_the_image_is_made_deletes_it(self):
+        with self.assertRaises(exception.Conflict):
+            self.upload(self.fail)
+        self.assertEqual(("uploading", IMAGE, "too late"), self.row())
+
+    def test_image_that_already_has_the_data_is_a_success(self):
+        self.discard.return_value = False
+        self.upload(lambda: self.end(Event.UPLOADED))
+        self.assertEqual(("ready", None, None), self.row())
+
+    def test_late_refusal_leaves_the_next_upload(self):
+        def refuse():
+            self.begin_again()
+            raise exception.Forbidden(action="x")
+
+        with self.assertRaises(exception.Forbidden):
+            self.upload(refuse)
+        self.assertEqual(("uploading", OTHER_IMAGE), self.row()[:2])
 
 
 class QuotaErrorFirstTest(api_context.ApiContextCase):

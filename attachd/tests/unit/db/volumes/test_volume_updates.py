@@ -2,12 +2,32 @@
 """Updates of a volume without its backend."""
 
 from attachd import exception
-from attachd.db import quotas
+from attachd.db import models, quotas
 from attachd.db.types import type_store
 from attachd.db.volumes import volume_updates
 from attachd.tests.fixtures import databases, db_rows
 
 SEVERAL = {"multiattach": "<is> True"}
+
+
+class FailUploadTest(databases.DatabaseCase):
+    def test_reason_is_stored_once_the_volume_is_uploaded_to_the_image(self):
+        image, other = models.new_id(), models.new_id()
+        row = db_rows.add_volume("uploading", upload_image_id=image)
+        self.assertFalse(volume_updates.fail_upload(row["id"], other, "x"))
+        self.assertTrue(volume_updates.is_upload_expected(row["id"], image))
+        self.assertTrue(volume_updates.fail_upload(row["id"], image, "x" * 5000))
+        self.assertFalse(volume_updates.is_upload_expected(row["id"], image))
+        after = db_rows.get_volume(row["id"])
+        self.assertEqual(row["updated_at"], after["updated_at"])
+        self.assertIn("xxx", after["error"])
+
+    def test_volume_that_is_not_uploaded_keeps_its_row(self):
+        image = models.new_id()
+        row = db_rows.add_volume("ready", upload_image_id=image)
+        self.assertFalse(volume_updates.fail_upload(row["id"], image, "x"))
+        self.assertFalse(volume_updates.is_upload_expected(row["id"], image))
+        self.assertEqual(row, db_rows.get_volume(row["id"]))
 
 
 class ReadOnlyTest(databases.DatabaseCase):
