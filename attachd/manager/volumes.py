@@ -291,6 +291,11 @@ def unmanage(backend: Backend, volume_id: str) -> None:
 
 
 def revert(backend: Backend, volume_id: str) -> None:
+    """Do as :func:`run_revert` in a background task: many backends copy all data."""
+    backend.background_tasks.submit(volume_id, lambda: run_revert(backend, volume_id))
+
+
+def run_revert(backend: Backend, volume_id: str) -> None:
     """Give the volume the data of the snapshot that is being restored; or it is in ``error``.
 
     While the backend is away, it is left to recovery.

@@ -3,6 +3,7 @@
 
 from pathlib import Path
 import threading
+from unittest import mock
 
 from attachd import exception
 from attachd.conf import CONF
@@ -156,19 +157,29 @@ class RevertTest(SnapshotCase):
         return volume, db_rows.get_snapshot(self.snapshot)["state"]
 
     def test_revert_calls_driver_and_makes_both_available(self):
-        volumes.revert(self.backend, self.volume)
+        volumes.run_revert(self.backend, self.volume)
         self.assertEqual([("revert", self.volume, self.snapshot)], self.calls())
+        self.assertEqual(("ready", "available"), self.states())
+
+    def test_revert_is_requested_while_backend_copies(self):
+        go_on = threading.Event()
+        self.addCleanup(go_on.set)
+        with mock.patch.object(self.driver, "revert", lambda _snapshot: go_on.wait(TIMEOUT)):
+            volumes.revert(self.backend, self.volume)
+            self.assertEqual(("reverting", "restoring"), self.states())
+            go_on.set()
+            wait_until(lambda: not self.backend.background_tasks.is_busy)
         self.assertEqual(("ready", "available"), self.states())
 
     def test_failed_revert_leaves_volume_in_error_with_message(self):
         with self.driver.failing("revert"):
-            volumes.revert(self.backend, self.volume)
+            volumes.run_revert(self.backend, self.volume)
         self.assertEqual(("error", "available"), self.states())
         self.assertEqual([("VOLUME", self.volume, "VOLUME_VOLUME_105_106")], self.messages())
 
     def test_revert_while_backend_is_away_is_left_to_recovery(self):
         with self.driver.raising(exception.BackendUnreachable("away"), "revert"):
-            volumes.revert(self.backend, self.volume)
+            volumes.run_revert(self.backend, self.volume)
         self.assertEqual(("reverting", "restoring"), self.states())
 
 
