@@ -29,6 +29,7 @@ from attachd.images import checks
 from attachd.images.glance import Image, ImageApi
 from attachd.manager import backends, volumes
 from attachd.manager.backends import Backend, ImageCacheLimits
+from attachd.manager.background_tasks import Later
 from attachd.manager.flows import volume as volume_flows
 from attachd.states import Event, VolumeState
 
@@ -36,40 +37,101 @@ LOG = log.getLogger(__name__)
 
 _NAMESPACE: Final = uuid.UUID("5c0f2c0b-1a53-4b0f-9a63-4f6f0c9a7c1e")
 _FIRST_PAUSE: Final = 0.05
-_LONGEST_PAUSE: Final = 1.0
+_LONGEST_PAUSE: Final = 3.0
 """Seconds between two reads of the row of an entry that another thread or process fills."""
 
 _FAILED: Final = frozenset({VolumeState.ERROR, VolumeState.ERROR_DELETING})
 
 
+class _EntryPendingError(Exception):
+    """Another thread or process fills the entry of an image.
+
+    :ivar entry_id: the id of the entry
+    """
+
+    def __init__(self, entry_id: str) -> None:
+        self.entry_id = entry_id
+        super().__init__(entry_id)
+
+
 def copy(backend: Backend, volume_id: str) -> None:
     """Create a volume of an image in a background task."""
-    backend.background_tasks.submit(volume_id, lambda: create(backend, volume_id))
+    backend.background_tasks.submit(volume_id, Creation(backend, volume_id).run)
 
 
-def create(backend: Backend, volume_id: str) -> None:
-    """Create the volume of an image, or an entry; its row becomes ``ready``, or ``error``."""
-    volumes.create(backend, volume_id, build_flow)
+class Creation:
+    """The creation of the volume of an image, or of an entry.
+
+    :param volume_id: of either; its row becomes ``ready``, or ``error``
+    """
+
+    def __init__(self, backend: Backend, volume_id: str) -> None:
+        self._backend = backend
+        self._volume_id = volume_id
+        self._entry_id: str | None = None
+        self._wait_until = 0.0
+        self._pause = _FIRST_PAUSE
+
+    def run(self) -> Later | None:
+        """Create it; or return how long it waits for an entry that is filled, without a lock."""
+        if self._is_entry_pending():
+            return self._wait()
+        try:
+            volumes.create(self._backend, self._volume_id, self._build_flow)
+        except _EntryPendingError as pending:
+            self._entry_id = pending.entry_id
+            return self._wait()
+        return None
+
+    def _build_flow(self, backend: Backend, row: DriverVolumeRow) -> Flow:
+        limits = backend.image_cache
+        if limits is not None and not self._wait_until:
+            self._wait_until = time.monotonic() + limits.timeout
+        try:
+            return _build_from_cache(backend, row)
+        except _EntryPendingError:
+            if time.monotonic() < self._wait_until:
+                raise
+        LOG.warning("Volume %s: made without the image cache: it takes too long", row["id"])
+        return _build_import(backend, row)
+
+    def _is_entry_pending(self) -> bool:
+        if self._entry_id is None or time.monotonic() >= self._wait_until:
+            return False
+        return _is_pending(self._backend, self._entry_id)
+
+    def _wait(self) -> Later:
+        pause, self._pause = self._pause, min(2 * self._pause, _LONGEST_PAUSE)
+        return Later(pause)
 
 
-def build_flow(backend: Backend, row: DriverVolumeRow) -> Flow:
+def _build_from_cache(backend: Backend, row: DriverVolumeRow) -> Flow:
     """Return the flow that clones an entry, which it may have to fill before; else an import.
 
     No failure of the cache is one of the volume, which has no flow yet that could end it.
+
+    :raises _EntryPendingError: another thread or process fills the entry
     """
     image_id, ref = row["image_id"], backends.volume_ref(row)
     assert image_id is not None, "a volume of an image has its id"
     entry = None
     try:
         entry = _find_entry(backend, row, image_id)
+    except _EntryPendingError:
+        raise
     except exception.AttachdError as error:
         LOG.warning("Volume %s: made without the image cache: %s", row["id"], error)
     except Exception:
         LOG.exception("Volume %s: made without the image cache", row["id"])
     if entry is None:
-        return volume_flows.build_import(backend.driver, ref, image_id)
+        return _build_import(backend, row)
     source = backends.volume_ref(entry)
     return volume_flows.build_clone_of_image(backend.driver, ref, image_id, source)
+
+
+def _build_import(backend: Backend, row: DriverVolumeRow) -> Flow:
+    ref, image_id = backends.volume_ref(row), str(row["image_id"])
+    return volume_flows.build_import(backend.driver, ref, image_id)
 
 
 def _find_entry(backend: Backend, row: DriverVolumeRow, image_id: str) -> DriverVolumeRow | None:
@@ -126,15 +188,18 @@ def _provide(
     size_gib: int,
     limits: ImageCacheLimits,
 ) -> bool:
-    """Have an entry with the data of its image; False: there is none."""
+    """Have an entry with the data of its image; False: there is none.
+
+    :raises _EntryPendingError: another thread or process fills it
+    """
     outcome = _add(backend, row, entry, size_gib, limits)
     if outcome is Outcome.FULL:
         LOG.info("Image %s: there is no space in the cache of %s", entry.image_id, backend.name)
         return False
     if outcome is Outcome.ADDED:
         volumes.create(backend, entry.id)
-    else:
-        _wait(backend, entry, limits.timeout)
+    elif _is_pending(backend, entry.id):
+        raise _EntryPendingError(entry.id)
     found = image_cache_entries.find(entry.id, backend.membership.id)
     if found is not None and found["state"] in _FAILED:
         _remove(backend, entry.id)
@@ -174,16 +239,10 @@ def _add(
     return outcome
 
 
-def _wait(backend: Backend, entry: Entry, timeout: float) -> None:
-    """Wait until another thread or process has filled an entry, as long as it works."""
-    deadline, pause = time.monotonic() + timeout, _FIRST_PAUSE
-    while time.monotonic() < deadline:
-        found = image_cache_entries.find(entry.id, backend.membership.id)
-        if found is None or found["state"] != VolumeState.CREATING or found["abandoned"]:
-            return
-        base.check_still_owner()
-        time.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE)
+def _is_pending(backend: Backend, entry_id: str) -> bool:
+    """Return whether another thread or process fills an entry."""
+    found = image_cache_entries.find(entry_id, backend.membership.id)
+    return found is not None and found["state"] == VolumeState.CREATING and not found["abandoned"]
 
 
 def _remove_stale(backend: Backend, row: DriverVolumeRow, entry: Entry) -> None:

@@ -28,6 +28,7 @@ from attachd.db.row_types import (
 from attachd.db.volumes import snapshot_store, volume_store
 from attachd.manager import (
     attach,
+    background_tasks,
     detach,
     image_cache,
     image_transfers,
@@ -158,7 +159,7 @@ def _recover(backend: Backend, pending: Iterable[PendingWork], backoff: Backoff)
     for work in pending:
         if not backoff.may_retry(work.row_id):
             remaining += 1
-        elif run_safely(work.subject, work.run):
+        elif _run(work):
             backoff.record_success(work.row_id)
             telemetry.count_recovery(backend, "takeover" if work.row["orphaned"] else "finish")
         else:
@@ -166,6 +167,11 @@ def _recover(backend: Backend, pending: Iterable[PendingWork], backoff: Backoff)
             telemetry.count_recovery(backend, "postpone")
             remaining += 1
     return remaining
+
+
+def _run(work: PendingWork) -> bool:
+    with background_tasks.of_project(work.row["project_id"]):
+        return run_safely(work.subject, work.run)
 
 
 def release_orphaned_leases(backend: Backend) -> None:

@@ -8,7 +8,8 @@ import unittest
 from oslo_context import context as oslo_context
 
 from attachd import context
-from attachd.manager.background_tasks import BackgroundTasks
+from attachd.manager import background_tasks
+from attachd.manager.background_tasks import BackgroundTasks, Later
 from attachd.tests.wait import TIMEOUT, wait_until
 
 
@@ -72,6 +73,51 @@ class BackgroundTasksTest(unittest.TestCase):
         for name in "abc":
             self.submit(name)
         wait_until(lambda: len(self.started) == 3)
+
+    def test_projects_take_turns(self):
+        for name in ("first", "second"):
+            self.submit(name)
+        wait_until(lambda: len(self.started) == 2)
+        for project, names in (("a", "12345"), ("b", "67")):
+            with background_tasks.of_project(project):
+                for name in names:
+                    self.submit(name)
+        with background_tasks.of_project("a"):
+            self.submit("8")
+        self.go_on.set()
+        wait_until(lambda: not self.work.is_busy)
+        order = self.started[2:]
+        self.assertLess(max(order.index("6"), order.index("7")), order.index("4"), order)
+
+    def test_project_of_request_counts_where_no_other_is_named(self):
+        before = oslo_context.get_current()
+        self.addCleanup(setattr, oslo_context._request_store, "context", before)
+        context.RequestContext(project_id="p", overwrite=True)
+        work = BackgroundTasks("shelf", 0)  # It starts no thread.
+        work.submit("a", lambda: None)
+        with background_tasks.of_project("q"):
+            work.submit("b", lambda: None)
+        self.assertEqual({"p", "q"}, set(work._waiting.names()))
+
+    def test_postponed_task_leaves_its_place_and_is_called_again(self):
+        results = [Later(0.01), Later(0.3), None]  # The second one is longer than the others run.
+        called = []
+
+        def call():
+            called.append(time.monotonic())
+            return results[len(called) - 1]
+
+        work = BackgroundTasks("shelf", 1)
+        work.submit("a", call)
+        wait_until(lambda: len(called) == 2)
+        done = threading.Event()
+        work.submit("b", done.set)
+        self.assertTrue(done.wait(TIMEOUT))
+        work.submit("a", self.fail)  # It has a task.
+        wait_until(lambda: not work.is_busy)
+        self.assertEqual(3, len(called))
+        self.assertGreaterEqual(called[2] - called[1], 0.3)
+        wait_until(lambda: work._threads == 0)
 
     def test_task_runs_with_context_of_request(self):
         seen = []

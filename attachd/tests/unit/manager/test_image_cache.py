@@ -2,6 +2,7 @@
 """The image cache: who fills an entry, who waits, and what happens where it cannot be used."""
 
 import threading
+import time
 from unittest import mock
 
 from attachd.db.types import type_store
@@ -11,7 +12,7 @@ from attachd.manager import image_cache
 from attachd.manager.backends import ImageCacheLimits
 from attachd.states import Event
 from attachd.tests.fixtures import backends, conf_fixture, db_rows, fake_glance
-from attachd.tests.wait import TIMEOUT
+from attachd.tests.wait import TIMEOUT, wait_until
 
 GIB = 2**30
 
@@ -29,8 +30,14 @@ class CacheCase(backends.BackendCase):
 
     def create(self, image=None, **values):
         volume = self.add(image, **values)
-        image_cache.create(self.backend, volume)
+        self.run_creation(volume)
         return db_rows.get_volume(volume)
+
+    def run_creation(self, volume):
+        """Run it as the background tasks do."""
+        creation = image_cache.Creation(self.backend, volume)
+        while (later := creation.run()) is not None:
+            time.sleep(later.seconds)
 
     def add(self, image=None, **values):
         row = {"owner": backends.HOST, "image_id": image or self.image, **values}
@@ -79,7 +86,7 @@ class CloneTest(CacheCase):
 
     def test_entry_is_filled_without_the_cache_when_it_is_recovered(self):
         entry = self.add(project_id=image_cache_entries.PROJECT)
-        image_cache.create(self.backend, entry)
+        self.run_creation(entry)
         self.assertEqual("ready", db_rows.get_volume(entry)["state"])
         self.assertEqual(1, len(self.listed()))
 
@@ -218,6 +225,22 @@ class WaitTest(CacheCase):
         thread.join(TIMEOUT)
         self.assertEqual(0, self.glance.count_downloads(self.image))
         self.assertEqual(1, self.made_of_cache())
+
+    def test_volumes_that_wait_leave_their_places_to_other_copies(self):
+        entry = self.add_entry(self.backend.membership.id)
+        waiting = [self.add() for _ in range(conf_fixture.CONF.manager.copies_per_backend + 1)]
+        for volume in waiting:
+            image_cache.copy(self.backend, volume)
+        other = self.add(self.glance.add(b"other"))
+        image_cache.copy(self.backend, other)
+        wait_until(lambda: db_rows.get_volume(other)["state"] == "ready")
+        rows = [db_rows.get_volume(volume) for volume in waiting]
+        self.assertEqual({("creating", None)}, {(it["state"], it["lease_holder"]) for it in rows})
+        volume_store.transition(entry, Event.CREATED)
+        wait_until(lambda: not self.backend.background_tasks.is_busy)
+        states = {db_rows.get_volume(volume)["state"] for volume in waiting}
+        self.assertEqual({"ready"}, states)
+        self.assertEqual(0, self.glance.count_downloads(self.image))
 
     def test_volume_does_not_wait_for_a_process_that_died(self):
         self.add_entry("11111111-2222-4333-8444-555555555555")
