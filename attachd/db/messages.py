@@ -94,8 +94,8 @@ DETAILS: Final[Mapping[str, str]] = MappingProxyType(
         ),
         NOT_UPLOADED: "The volume could not be uploaded. Try again: no image is left.",
         NOT_REIMAGED: (
-            "The image could not be written to the volume, which is empty. Try again, or delete "
-            "the volume."
+            "The image could not be written to the volume, which may have lost its former data. "
+            "Try again, or delete the volume."
         ),
         UNFIT_IMAGE: (
             "The image was not accepted: its format, its content or its checksum is not as it "

@@ -39,16 +39,15 @@ Step = Callable[[float], None]
 """Called with the fraction that is done, about once a second at least; it raises to end it."""
 
 
-def write_image(api: ImageApi, image_id: str, target: Target, size_gib: int, step: Step) -> None:
+def write_image(api: ImageApi, image: Image, target: Target, size_gib: int, step: Step) -> None:
     """Write an image to a new volume.
 
+    :param image: that checks.check_usable() accepts
     :param size_gib: of the volume
-    :raises ImageNotFound, ImageUnacceptable, InvalidInput: no volume can be made of it
+    :raises ImageNotFound, ImageUnacceptable: no volume can be made of it
     :raises Unavailable: the Image service does not answer, or stops in the middle
     :raises HostError: this machine cannot convert it
     """
-    image = api.get(image_id)
-    checks.check_usable(image, size_gib)
     with api.download(image.id) as chunks:
         data = CheckedData(image, chunks)
         if image.disk_format in checks.PLAIN:

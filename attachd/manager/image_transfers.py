@@ -10,6 +10,7 @@ from typing import Any
 from oslo_log import log
 from taskflow.patterns.linear_flow import Flow
 
+from attachd import exception
 from attachd.db.row_types import DriverVolumeRow
 from attachd.db.volumes import volume_store
 from attachd.manager import (
@@ -43,7 +44,11 @@ def upload(backend: Backend, volume_id: str) -> None:
 
 
 def run_reimage(backend: Backend, volume_id: str) -> None:
-    """Make the volume anew with the data of the row's image; or it is empty, and in ``error``."""
+    """Make the volume anew with the data of the row's image; or it is in ``error``.
+
+    It is empty then, or has its former data if the image was refused before.  While the backend or
+    the Image service is away, it is left to recovery, with its former data if that is still there.
+    """
     with volumes.ignore_missing(volume_id), backend.lock(volume_id) as volume_lease:
         row = volumes.get_in_state(volume_id, VolumeState.DOWNLOADING)
         if row is None:
@@ -52,11 +57,15 @@ def run_reimage(backend: Backend, volume_id: str) -> None:
             backend.check_ready()
             image_id = row["image_id"]
             assert image_id is not None, "a volume that gets an image has its id"
-            flow = volume_flows.build_import(backend.driver, backends.volume_ref(row), image_id)
+            flow = volume_flows.build_reimage(backend.driver, backends.volume_ref(row), image_id)
             with volumes.progress_scope(row):
                 provided = flow_runner.run(flow, {})
         except volumes.FAILURES as failure:
-            values = _make_empty(backend, row)
+            if _is_tried_again(volume_id, failure):
+                return
+            values = volumes.without_progress(row)
+            if not _has_former_data(failure):
+                values = _make_empty(backend, row)
             expected = {"image_id": row["image_id"]}
             volumes.record_failure(volume_lease, Event.REIMAGE_FAILED, failure, expected, **values)
             return
@@ -67,6 +76,21 @@ def run_reimage(backend: Backend, volume_id: str) -> None:
         )
         if after is not None and notified is not None:
             compute_events.send_due(volume_id)
+
+
+def _has_former_data(failure: Exception) -> bool:
+    return not isinstance(failure, flow_runner.FlowFailed) or failure.clean
+
+
+def _is_tried_again(volume_id: str, failure: Exception) -> bool:
+    """Return whether recovery tries again: the row has the properties of the new image already."""
+    if volumes.is_left_to_recovery(volume_id, failure):
+        return True
+    is_away = isinstance(volumes.cause_of(failure), exception.ImageServiceUnavailable)
+    if is_away and _has_former_data(failure):
+        LOG.warning("Volume %s: left to recovery: %s", volume_id, failure)
+        return True
+    return False
 
 
 def _stored(provided: dict[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from attachd.drivers.abilities import (
 )
 from attachd.drivers.base import Driver, Export, VolumeRef, WithSecrets
 from attachd.images import checks, conversion, upload
-from attachd.images.glance import CHUNK, ImageApi
+from attachd.images.glance import CHUNK, Image, ImageApi
 
 LOG = log.getLogger(__name__)
 
@@ -48,6 +48,14 @@ def build_copy(driver: Driver, volume: VolumeRef, source: VolumeRef) -> linear_f
 def build_import(driver: Driver, volume: VolumeRef, image_id: str) -> linear_flow.Flow:
     """Return the flow for a volume with the data of an image; it provides the same."""
     return linear_flow.Flow("import").add(Import(driver, volume, image_id))
+
+
+def build_reimage(driver: Driver, volume: VolumeRef, image_id: str) -> linear_flow.Flow:
+    """Return the flow that gives a volume the data of another image; it provides the same.
+
+    After a failure it is clean if the volume has its former data.
+    """
+    return linear_flow.Flow("reimage").add(Reimage(driver, volume, image_id))
 
 
 def build_clone_of_image(
@@ -144,16 +152,18 @@ class Import(Create):
         self._image_id = image_id
 
     def execute(self) -> CreateAnswer:
-        """Create, and write; what an interrupted attempt has written is deleted before."""
+        """Create, and write, if the image can be used now."""
         if not isinstance(self._driver, DirectAccess):
             raise exception.BackendError(
                 f"Backend {self._driver.name} cannot make volumes of images.", final=True
             )
         api = ImageApi.of_service()
         for remaining in reversed(range(CONF.glance.transfer_retries + 1)):
-            self._driver.delete(self._volume)
             try:
-                answer = self._clone(api) or self._copy(self._driver, api)
+                image = api.get(self._image_id)
+                checks.check_usable(image, self._volume.size_gib)
+                self._delete()
+                answer = self._clone(api, image) or self._copy(self._driver, api, image)
             except exception.ImageServiceUnavailable as error:
                 if not remaining:
                     raise
@@ -162,19 +172,21 @@ class Import(Create):
                 break
         return answer
 
-    def _copy(self, driver: DirectAccess, api: ImageApi) -> CreateAnswer:
+    def _delete(self) -> None:
+        """Delete what an interrupted attempt has written."""
+        self._driver.delete(self._volume)
+
+    def _copy(self, driver: DirectAccess, api: ImageApi, image: Image) -> CreateAnswer:
         answer = self._driver.create(_without_answer(self._volume))
         with driver.open_data(_with_answer(self._volume, answer), "rw") as data:
-            conversion.write_image(api, self._image_id, data, self._volume.size_gib, _step)
+            conversion.write_image(api, image, data, self._volume.size_gib, _step)
         return answer
 
-    def _clone(self, api: ImageApi) -> CreateAnswer | None:
+    def _clone(self, api: ImageApi, image: Image) -> CreateAnswer | None:
         """Make the volume of an image in the storage of the backend; None: it is not there."""
         driver = self._driver
         if not isinstance(driver, CloneImage) or not driver.clones_images:
             return None
-        image = api.get(self._image_id)
-        checks.check_usable(image, self._volume.size_gib)
         if image.disk_format not in checks.PLAIN:
             return None
         stored = StoredImage(image.id, image.size, api.list_locations(image))
@@ -183,6 +195,22 @@ class Import(Create):
             with driver.open_data(_with_answer(self._volume, answer), "ro") as data:
                 checks.check_beginning(image, data.read(0, min(CHUNK, image.size)))
         return answer
+
+
+class Reimage(Import):
+    """The manager writes another image to a volume, whose former data is deleted."""
+
+    _has_former_data = True
+
+    def _delete(self) -> None:
+        self._has_former_data = False
+        super()._delete()
+
+    def revert(self, **_flow: Any) -> bool:
+        """Remove what was written; return whether the volume has its former data."""
+        if not self._has_former_data:
+            super().revert()
+        return self._has_former_data
 
 
 class CloneOfImage(Import):

@@ -42,7 +42,7 @@ class ConversionCase(conf_fixture.DefaultConfCase):
 
     def write(self, image, step: Callable[[float], None] | None = None):
         api = glance.ImageApi.of_service()
-        conversion.write_image(api, image, self.target, 1, step or self.steps.append)
+        conversion.write_image(api, api.get(image), self.target, 1, step or self.steps.append)
 
     def made(self, disk_format, *options):
         """Return an image of 64 MiB with some data from 1 MiB on, made by qemu-img."""

@@ -4,6 +4,7 @@
 from types import SimpleNamespace
 from unittest import mock
 
+from attachd import exception
 from attachd.db.volumes import volume_store, volume_updates
 from attachd.images import upload
 from attachd.manager import image_transfers
@@ -64,6 +65,44 @@ class ReimageTest(_Case):
                 image_transfers.run_reimage(self.backend, volume_id)
                 row = db_rows.get_volume(volume_id)
                 self.assertEqual(("downloading", second), (row["state"], row["image_id"]))
+
+    def test_refused_image_leaves_former_data(self):
+        for fields in ({"status": "deactivated"}, {"disk_format": "ploop"}):
+            image = self.glance.add(b"new", **fields)
+            volume_id = self.add("downloading", image_id=image, provider={"lun": 7})
+            image_transfers.run_reimage(self.backend, volume_id)
+            row = db_rows.get_volume(volume_id)
+            self.assertEqual(("error", {"lun": 7}), (row["state"], row["provider"]))
+        self.assertEqual([], self.driver.methods)
+
+    def test_reimage_while_glance_is_away_is_left_to_recovery_with_former_data(self):
+        volume_id = self.add("downloading", image_id=self.glance.add(b"new"))
+        self.glance.answer_all = (503, b"")
+        image_transfers.run_reimage(self.backend, volume_id)
+        self.assertEqual("downloading", db_rows.get_volume(volume_id)["state"])
+        self.assertEqual([], self.driver.methods)
+        self.glance.answer_all = None
+        image_transfers.run_reimage(self.backend, volume_id)
+        self.assertEqual("ready", db_rows.get_volume(volume_id)["state"])
+
+    def test_reimage_while_backend_is_away_is_left_to_recovery(self):
+        volume_id = self.add("downloading", image_id=self.glance.add(b"new"))
+        self.backend.error = "It does not answer."
+        image_transfers.run_reimage(self.backend, volume_id)
+        self.backend.error = None
+        unreachable = exception.BackendUnreachable("It does not answer.")
+        with self.driver.raising(unreachable, "create"):
+            image_transfers.run_reimage(self.backend, volume_id)
+        self.assertEqual("downloading", db_rows.get_volume(volume_id)["state"])
+        image_transfers.run_reimage(self.backend, volume_id)
+        self.assertEqual("ready", db_rows.get_volume(volume_id)["state"])
+
+    def test_interrupted_transfer_leaves_empty_volume(self):
+        volume_id = self.add("downloading", image_id=self.glance.add(b"new"))
+        self.glance.interrupt_after = [1]
+        image_transfers.run_reimage(self.backend, volume_id)
+        self.assertEqual("error", db_rows.get_volume(volume_id)["state"])
+        self.assertEqual(["delete", "create", "delete", "create"], self.driver.methods)
 
     def test_late_message_does_nothing(self):
         volume_id = db_rows.add_volume("ready")["id"]
