@@ -83,10 +83,12 @@ EXPIRED: Final = "103"
 NOT_MANAGED: Final = "104"
 NOT_UNMANAGED: Final = "105"
 NOT_REVERTED: Final = "106"
+IMAGE_SERVICE_DOWN: Final = "107"
 
 DETAILS: Final[Mapping[str, str]] = MappingProxyType(
     {
         UNKNOWN: "An unknown error occurred.",
+        IMAGE_SERVICE_DOWN: "The Image service does not answer. Try again later.",
         BACKEND_DOWN: "The backend of the volume is down. Try again later.",
         NO_BACKEND: (
             "No backend that is up has the capabilities that the type of the volume asks for. "

@@ -155,7 +155,9 @@ def unannounced_growth_message(
 
 def _failure_message(volume_id: str, project_id: str, event: Event, cause: Exception) -> None:
     action, detail = _ACTIONS[event]
-    if isinstance(cause, exception.Unavailable | exception.BackendUnreachable):
+    if isinstance(cause, exception.ImageServiceUnavailable):
+        detail = messages.IMAGE_SERVICE_DOWN
+    elif isinstance(cause, exception.Unavailable | exception.BackendUnreachable):
         detail = messages.BACKEND_DOWN
     elif isinstance(cause, exception.ImageUnacceptable):
         detail = messages.UNFIT_IMAGE

@@ -185,7 +185,8 @@ class TransferTest(ImageCase):
     def test_transfer_that_is_interrupted_too_often_leaves_error(self):
         image = self.glance.add(secrets.token_bytes(3 * MIB))
         self.glance.interrupt_after = [2 * MIB] * 3
-        self.assertTrue(self.error_of(self.create(image)))
+        (message,) = self.error_of(self.create(image))
+        self.assertIn("The Image service does not answer", message["user_message"])
 
     def test_silent_glance_leaves_error(self):
         conf_fixture.override(self, "read_timeout", 0.5, group="glance")  # the subject
