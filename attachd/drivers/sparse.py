@@ -260,17 +260,23 @@ class FileData(abilities.VolumeData):
 
     def read(self, offset: int, length: int) -> bytes:
         """Return some bytes."""
-        parts = []
+        with map_os_errors("The file of the volume could not be read"):
+            return b"".join(self._read_parts(offset, length))
+
+    def _read_parts(self, offset: int, length: int) -> Iterator[bytes]:
         while length > 0:
             part = os.pread(self._file, length, offset)
             if not part:
                 raise OSError(errno.EIO, "It has become shorter")
-            parts.append(part)
+            yield part
             offset, length = offset + len(part), length - len(part)
-        return b"".join(parts)
 
     def write(self, offset: int, data: bytes) -> None:
         """Write some bytes; now and then also to the disk, so that the last step is short."""
+        with map_os_errors("The file of the volume could not be written"):
+            self._write(offset, data)
+
+    def _write(self, offset: int, data: bytes) -> None:
         if offset + len(data) > self._size:
             raise OSError(errno.ENOSPC, "They are beyond the end of the volume")
         view = memoryview(data)

@@ -217,3 +217,18 @@ class SparseFilesTest(unittest.TestCase):
         self.files.folder.rmdir()
         with self.assertRaises(exception.BackendError):
             self.files.stats("file")
+
+
+class FileDataTest(unittest.TestCase):
+    def test_errors_of_the_file_are_those_of_the_backend(self):
+        path = lifetime.temp_dir(self) / "volume"
+        path.write_bytes(b"data")
+        with path.open("rb") as file:
+            data = sparse.FileData(file.fileno())
+            self.assertEqual(b"at", data.read(1, 2))
+            for work in (
+                lambda: data.read(2, 3),  # behind the end
+                lambda: data.write(2, b"abc"),
+                lambda: data.write(0, b"a"),  # open for reading alone
+            ):
+                self.assertRaises(exception.BackendError, work)
