@@ -6,14 +6,13 @@ Each change is made under the lock of its snapshot, so that two changes follow e
 
 from collections.abc import Mapping
 
-from oslo_db import exception as db_exception
 import sqlalchemy as sa
 
 from attachd import exception
 from attachd.db import models
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
-from attachd.db.volumes import metadata_limits, snapshot_rules
+from attachd.db.volumes import metadata_limits, metadata_pairs, snapshot_rules
 
 Pairs = dict[str, str]
 _METADATA = models.snapshot_metadata
@@ -66,17 +65,6 @@ def _store(connection: sa.Connection, snapshot_id: str, before: Pairs, after: Pa
     if removed:
         of_snapshot = _METADATA.c.snapshot_id == snapshot_id
         connection.execute(sa.delete(_METADATA).where(of_snapshot, _METADATA.c.key.in_(removed)))
-    added = [
-        {"snapshot_id": snapshot_id, "key": key, "value": value}
-        for key, value in after.items()
-        if before.get(key) != value
-    ]
-    if added:
-        try:
-            connection.execute(sa.insert(_METADATA), added)
-        except db_exception.DBDuplicateEntry as error:
-            # MariaDB compares "a" and "a " as equal.
-            raise exception.BadRequest(
-                reason="Two metadata keys differ only in blanks at their ends."
-            ) from error
+    added = {key: value for key, value in after.items() if before.get(key) != value}
+    metadata_pairs.insert(connection, _METADATA, {"snapshot_id": snapshot_id}, added)
     return after

@@ -17,7 +17,7 @@ from attachd.db.engine import session
 from attachd.db.engine.retry import retried
 from attachd.db.row_types import RecoverableSnapshotRow, SnapshotRow, SnapshotWithVolumeRow
 from attachd.db.secrets import encryption
-from attachd.db.volumes import snapshot_rules, volume_store
+from attachd.db.volumes import metadata_pairs, snapshot_rules, volume_store
 from attachd.states import Event, SnapshotState
 
 _SNAPSHOTS = models.snapshots
@@ -78,12 +78,8 @@ def create(
         claim = quotas.deltas_of_snapshot(volume["volume_type_id"], row["size_gib"])
         quotas.enforce(connection, row["project_id"], claim)
         connection.execute(sa.insert(_SNAPSHOTS).values(row))
-        if metadata:
-            pairs = [
-                {"snapshot_id": row["id"], "key": key, "value": value}
-                for key, value in metadata.items()
-            ]
-            connection.execute(sa.insert(_SNAPSHOT_METADATA), pairs)
+        owner = {"snapshot_id": row["id"]}
+        metadata_pairs.insert(connection, _SNAPSHOT_METADATA, owner, metadata)
     return {
         **row,
         "metadata": metadata,

@@ -6,14 +6,13 @@ Each change is made under the lock of its volume, so that two changes follow eac
 
 from collections.abc import Mapping
 
-from oslo_db import exception as db_exception
 import sqlalchemy as sa
 
 from attachd import exception
 from attachd.db import models
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
-from attachd.db.volumes import metadata_limits
+from attachd.db.volumes import metadata_limits, metadata_pairs
 
 Pairs = dict[str, str]
 _VOLUMES = models.volumes
@@ -87,19 +86,8 @@ def _store_pairs(
         if key in before and before[key] != value:
             condition = sa.and_(table.c.volume_id == volume_id, table.c.key == key)
             connection.execute(sa.update(table).where(condition).values(value=value))
-    added = [
-        {"volume_id": volume_id, "key": key, "value": value}
-        for key, value in after.items()
-        if key not in before
-    ]
-    if added:
-        try:
-            connection.execute(sa.insert(table), added)
-        except db_exception.DBDuplicateEntry as error:
-            # MariaDB compares "a" and "a " as equal.
-            raise exception.BadRequest(
-                reason="Two metadata keys differ only in blanks at their ends."
-            ) from error
+    added = {key: value for key, value in after.items() if key not in before}
+    metadata_pairs.insert(connection, table, {"volume_id": volume_id}, added)
     return after
 
 

@@ -27,7 +27,12 @@ from attachd.db.row_types import (
 )
 from attachd.db.secrets import encryption
 from attachd.db.types import type_store
-from attachd.db.volumes import clone_source, metadata_limits, snapshot_rules
+from attachd.db.volumes import (
+    clone_source,
+    metadata_limits,
+    metadata_pairs,
+    snapshot_rules,
+)
 from attachd.states import AttachmentState, Event, VolumeState
 
 _VOLUMES = models.volumes
@@ -475,10 +480,11 @@ def create(
         connection.execute(sa.insert(_VOLUMES).values(row))
         if source:
             clone_source.copy_image_metadata(connection, source, row["id"])
-        _insert_pairs(connection, _VOLUME_METADATA, row["id"], metadata)
+        metadata_pairs.insert(connection, _VOLUME_METADATA, {"volume_id": row["id"]}, metadata)
         image_metadata = values.get("image_metadata") or {}
         metadata_limits.check(f"Volume {row['id']}", image_metadata)
-        _insert_pairs(connection, models.volume_image_metadata, row["id"], image_metadata)
+        table = models.volume_image_metadata
+        metadata_pairs.insert(connection, table, {"volume_id": row["id"]}, image_metadata)
     return {
         **row,
         "metadata": dict(metadata),
@@ -523,11 +529,3 @@ def _lock_source(connection: sa.Connection, row: VolumeRow) -> str | None:
     if row["source_volid"]:
         clone_source.check_source(connection, row["source_volid"], row["size_gib"])
     return row["source_volid"]
-
-
-def _insert_pairs(
-    connection: sa.Connection, table: sa.Table, volume_id: str, pairs: Mapping[str, str]
-) -> None:
-    rows = [{"volume_id": volume_id, "key": key, "value": pairs[key]} for key in pairs]
-    if rows:
-        connection.execute(sa.insert(table), rows)
