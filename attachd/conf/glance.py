@@ -28,7 +28,8 @@ OPTIONS = [
         "read_timeout",
         default=60.0,
         min=0.1,
-        help="Seconds that the Image service may be silent, also in the middle of an image.",
+        help="Seconds that the Image service may be silent, also in the middle of an image, of "
+        "which it has to send 64 KiB in that time.",
     ),
     cfg.IntOpt(
         "transfer_retries",

@@ -25,6 +25,8 @@ _CONTENT_OF_PLAIN: Final = frozenset({"raw", "gpt", "iso"})
 """What the inspector calls the content of a plain image."""
 
 _CONTAINERS: Final = frozenset({None, "bare"})
+_HEADER: Final = 512
+"""Bytes of the beginning of an image that are kept."""
 _ENCRYPTION_METHOD: Final = slice(32, 36)
 """Where the header of a qcow2 file names its encryption.
 
@@ -111,8 +113,8 @@ class CheckedData:
                 self.received += len(chunk)
                 if self.received > self._image.size:
                     raise unacceptable(self._image, self._describe_size())
-                if not self._header:
-                    self._header = chunk[:512]
+                if len(self._header) < _HEADER:
+                    self._header += chunk[: _HEADER - len(self._header)]
                 self._digest.update(chunk)
                 yield chunk
         except format_inspector.ImageFormatError as error:

@@ -14,6 +14,7 @@ import contextlib
 import dataclasses
 import json
 import re
+import time
 from typing import Any, Final, Self, TypeVar
 import urllib.parse
 
@@ -21,7 +22,7 @@ from keystoneauth1 import exceptions as auth_exceptions
 from keystoneauth1 import token_endpoint
 from oslo_log import log
 import requests
-from urllib3.exceptions import NewConnectionError
+import urllib3
 
 from attachd import exception, service_session
 from attachd.conf import CONF
@@ -31,6 +32,12 @@ LOG = log.getLogger(__name__)
 
 CHUNK: Final = 2**20
 """Bytes of an image that are in memory at a time."""
+
+MIN_BYTES: Final = 64 * 1024
+"""Bytes of an image that the Image service has to send in [glance]read_timeout."""
+
+_LONGEST_CHUNK: Final = 1.0
+"""Seconds in which a chunk is collected, so that a slow transfer can be ended."""
 
 ACTIVE: Final = "active"
 SIGNATURE: Final = "img_signature"
@@ -297,10 +304,10 @@ class ImageApi:
 
     @contextlib.contextmanager
     def download(self, image_id: str) -> Iterator[Iterator[bytes]]:
-        """Read the data of an image in chunks.
+        """Read the data of an image in chunks of :data:`CHUNK` at most, one a second at least.
 
         :raises ImageNotFound: it is gone
-        :raises Unavailable: the Image service does not answer, or stops in the middle
+        :raises Unavailable: the Image service does not answer, stops in the middle, or is too slow
         """
         path = f"/images/{urllib.parse.quote(image_id, safe='')}/file"
         # A compressed transfer could become larger than the image.
@@ -404,7 +411,10 @@ def _is_unsent(error: Exception) -> bool:
     """Return whether a request failed because there was no connection."""
     cause = error.__context__
     arguments = cause.args if isinstance(cause, requests.ConnectionError) else ()
-    return any(isinstance(getattr(it, "reason", None), NewConnectionError) for it in arguments)
+    return any(
+        isinstance(getattr(it, "reason", None), urllib3.exceptions.NewConnectionError)
+        for it in arguments
+    )
 
 
 def _parse(answer: Any, image_id: str, parse: Callable[[Any], _Parsed]) -> _Parsed:
@@ -481,10 +491,38 @@ def _read_reason(answer: Any) -> str:
 
 def _read_chunks(answer: Any, image_id: str) -> Iterator[bytes]:
     try:
-        yield from answer.iter_content(CHUNK)
-    except (requests.RequestException, OSError) as error:
+        yield from _read_body(answer.raw, image_id)
+    except (urllib3.exceptions.HTTPError, OSError) as error:
         LOG.warning("Image %s: the transfer was interrupted: %s", image_id, error)
         raise _unavailable(f"the transfer of image {image_id} was interrupted.") from error
+
+
+def _read_body(body: Any, image_id: str) -> Iterator[bytes]:
+    """Yield what has been received each second, and each CHUNK.
+
+    :raises Unavailable: the Image service sends less than MIN_BYTES in [glance]read_timeout
+    """
+    pieces, length, started = list[bytes](), 0, time.monotonic()
+    waited, received = 0.0, 0  # The time in which the caller writes does not count.
+    while piece := body.read1(CHUNK - length, decode_content=False):
+        now = time.monotonic()
+        pieces.append(piece)
+        length += len(piece)
+        received += len(piece)
+        if length < CHUNK and now - started < _LONGEST_CHUNK:
+            continue
+        waited += now - started
+        yield b"".join(pieces)
+        if waited >= CONF.glance.read_timeout:
+            if received < MIN_BYTES:
+                raise _unavailable(
+                    f"it sends less than {MIN_BYTES // 1024} KiB of image "
+                    f"{image_id} in {waited:.0f} seconds."
+                )
+            waited, received = 0.0, 0
+        pieces, length, started = [], 0, time.monotonic()
+    if pieces:
+        yield b"".join(pieces)
 
 
 def _explain(error: Exception) -> str:

@@ -54,11 +54,11 @@ class UsableTest(conf_fixture.DefaultConfCase):
 
 
 class ContentTest(conf_fixture.DefaultConfCase):
-    def read(self, data, **fields):
+    def read(self, data, length=300, **fields):
         """Read an image in small chunks, and return what was checked."""
         checked = checks.CheckedData(
             image(data, **fields),
-            iter([data[start : start + 300] for start in range(0, len(data), 300)]),
+            iter([data[start : start + length] for start in range(0, len(data), length)]),
         )
         self.assertEqual(data, b"".join(checked))
         return checked
@@ -91,6 +91,11 @@ class ContentTest(conf_fixture.DefaultConfCase):
 
     def test_safe_content_is_accepted(self):
         self.read(qcow2(), disk_format="qcow2").check_content(1)
+
+    def test_encryption_is_seen_in_data_that_comes_in_small_pieces(self):
+        data = qcow2(encryption=1)
+        with self.assertRaisesRegex(exception.ImageUnacceptable, "is encrypted"):
+            self.read(data, 16, disk_format="qcow2").check_content(1)
 
     def test_content_that_leads_elsewhere_is_refused(self):
         for reason, header in (

@@ -174,6 +174,26 @@ class RequestTest(conf_fixture.DefaultConfCase):
         self.assertEqual(data, b"".join(received))
         self.assertLessEqual(max(map(len, received)), glance.CHUNK)
 
+    def read_slowly(self, size):
+        """Read an image of which a byte comes each 0.1 seconds, and yield its chunks."""
+        self.enterContext(mock.patch.object(fake_glance, "_PIECE", 1))
+        self.fake.before_piece = lambda _offset: self.fake.over.wait(0.1)
+        self.addCleanup(self.fake.over.set)
+        with glance.ImageApi.of_service().download(self.fake.add(b"x" * size)) as chunks:
+            yield from chunks
+
+    def test_slow_data_comes_each_second(self):
+        received = list(self.read_slowly(13))
+        self.assertEqual(13, sum(map(len, received)))
+        self.assertGreater(len(received), 1)
+
+    def test_data_that_is_too_slow_ends_with_reason(self):
+        conf_fixture.override(self, "read_timeout", 0.5, group="glance")  # the subject
+        received = []
+        with self.assertRaisesRegex(exception.ImageServiceUnavailable, "less than 64 KiB"):
+            received.extend(self.read_slowly(1000))
+        self.assertLess(len(received), 3)
+
     def test_refusals_have_reasons(self):
         api = glance.ImageApi.of_service()
         for status, error, text in (
