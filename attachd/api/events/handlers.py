@@ -22,6 +22,9 @@ from attachd.objects import scope
 
 Body = dict[str, Any]
 
+MAX_PAGES: Final = 4
+"""How many pages of past events one request reads; its client continues at the revision."""
+
 _DOC: Final = EndpointDoc(
     {"events": list[view.Event], "revision": int}, parameters.QUERY_PARAMETERS, (410, 503)
 )
@@ -68,18 +71,20 @@ def _stream(
 
 
 def _read_past(event_query: parameters.EventQuery, revision: int, given: int) -> Body:
-    """Collect the matching events after a revision.
+    """Collect the matching events after a revision, from at most MAX_PAGES of all events.
 
     :param given: the latest revision; reading ends when no event of the project is left
     """
     since = revision
     found: list[Body] = []
-    while rows := events.list_after(revision, broadcaster.PAGE_SIZE, event_query.project_id):
+    for _ in range(MAX_PAGES):
+        rows = events.list_after(revision, broadcaster.PAGE_SIZE, event_query.project_id)
+        if not rows:
+            revision = max(revision, given)
+            break
         revision = _collect(event_query, rows, rows[-1]["revision"], found)
         if len(found) == event_query.limit:
             break
-    else:
-        revision = max(revision, given)
     # Old events may have been purged during the read: then the client must learn of the gap.
     parameters.check(since, events.sequence())
     return {"events": found, "revision": revision}

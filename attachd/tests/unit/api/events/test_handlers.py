@@ -67,6 +67,17 @@ class PollTest(Case):
             add_event(5)
             self.assertEqual(([1, 2, 3, 4, 5], 5), self.places(since="0"))
 
+    def test_request_reads_some_pages_and_the_next_one_continues(self):
+        with mock.patch.object(broadcaster, "PAGE_SIZE", 2):
+            add_event(2 * handlers.MAX_PAGES)
+            attachment_id = add_event()
+            reached = 2 * handlers.MAX_PAGES
+            wanted = {"attachment_id": attachment_id}
+            self.assertEqual(([], reached), self.places(since="0", **wanted))
+            self.assertEqual(
+                ([reached + 1], reached + 1), self.places(since=f"{reached}", **wanted)
+            )
+
     def test_purge_during_read_raises_events_expired(self):
         def late(*wanted):
             later = timeutils.utcnow() + datetime.timedelta(hours=1)
