@@ -200,13 +200,14 @@ def _pending(backend: Backend, backoff: Backoff) -> list[PendingWork]:
     attachment_rows = attachment_store.list_recoverable(backend.host, member_id)
     destinations = attachment_moves.list_unfinished(backend.host, member_id)
     pending = [
-        *(PendingWork(row["id"], row, _snapshot_work(backend, row)) for row in snapshot_rows),
-        *(PendingWork(row["id"], row, _volume_work(backend, row)) for row in volume_rows),
+        # Attachments first: work on volumes may take minutes, and a host waits for its access.
         *(
             PendingWork(row["volume_id"], row, _attachment_work(backend, row))
             for row in attachment_rows
         ),
         *(PendingWork(row["volume_id"], row, _move_work(backend, row)) for row in destinations),
+        *(PendingWork(row["id"], row, _snapshot_work(backend, row)) for row in snapshot_rows),
+        *(PendingWork(row["id"], row, _volume_work(backend, row)) for row in volume_rows),
     ]
     backoff.retain({work.row_id for work in pending})
     return pending

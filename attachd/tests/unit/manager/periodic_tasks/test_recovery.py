@@ -147,6 +147,12 @@ class RecoverAllTest(backends.BackendCase):
         recovery.recover_all(self.backend, Backoff())
         self.assertEqual("connected", db_rows.get_attachment(attachment_id)["state"])
 
+    def test_recover_all_finishes_attachments_before_volumes(self):
+        db_rows.add_volume("deleting", owner=backends.HOST)
+        db_rows.add_attachment(db_rows.add_volume()["id"], "disconnecting")
+        recovery.recover_all(self.backend, Backoff())
+        self.assertEqual(["revoke", "delete"], self.driver.methods[:2])
+
     def test_recover_all_skips_reset_rows(self):
         for state in ("creating", "deleting", "extending"):
             db_rows.add_volume(state, owner=None)
