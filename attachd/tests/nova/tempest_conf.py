@@ -5,6 +5,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from attachd.tests.nova import libvirt_host
+
 _TEMPLATE = """\
 [DEFAULT]
 log_file = {folder}/tempest.log
@@ -38,6 +40,8 @@ flavor_ref_alt = {larger}
 min_microversion = 2.1
 max_microversion = {microversion}
 min_compute_nodes = 2
+# Its hypervisor is another one: no server can be migrated to it.
+target_hosts_to_avoid = {libvirt_host}
 build_interval = 1
 build_timeout = 240
 region = {region}
@@ -86,6 +90,7 @@ def write(cloud: Any, folder: Path) -> Path:
         flavor=cloud.FLAVORS["disk"],
         larger=cloud.FLAVORS["big"],
         microversion=cloud.COMPUTE_MV,
+        libvirt_host=libvirt_host.HOST,
     )
     path.write_text(text, encoding="utf-8")
     return path
