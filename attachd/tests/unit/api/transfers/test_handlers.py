@@ -75,17 +75,20 @@ class ListTest(Case):
             self.volume = db_rows.add_volume()["id"]
             made.append(self.create()["id"])
         query = {"sort": "created_at:desc", "limit": "2"}
-        for path, expected in (
-            ("/volume-transfers", made[:0:-1]),
-            ("/os-volume-transfer", made[:2]),
+        for path, expected, more in (
+            ("/volume-transfers", made[:0:-1], 1),
+            # It knows no marker, so a link would lead to the same page.
+            ("/os-volume-transfer", made[:2], 0),
         ):
             for function, end in ((handlers.index, ""), (handlers.detail, "/detail")):
                 for start in ("/v3", "/v3/detail"):
                     request = webob.Request.blank(f"{start}{path}{end}")
                     answer = function(self.ctx, query, mv.LATEST, self.links, request)
                     self.assertEqual(expected, [item["id"] for item in answer["transfers"]])
-                    (more,) = answer["transfers_links"]
-                    self.assertIn(f"/{db_rows.PROJECT}{path}{end}?", more["href"])
+                    links = [link["href"] for link in answer.get("transfers_links", ())]
+                    self.assertEqual(more, len(links))
+                    for link in links:
+                        self.assertIn(f"/{db_rows.PROJECT}{path}{end}?", link)
 
     def test_unknown_filter_is_ignored_before_its_version(self):
         self.create()
