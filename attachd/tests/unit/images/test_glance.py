@@ -177,7 +177,7 @@ class RequestTest(conf_fixture.DefaultConfCase):
     def read_slowly(self, size):
         """Read an image of which a byte comes each 0.1 seconds, and yield its chunks."""
         self.enterContext(mock.patch.object(fake_glance, "_PIECE", 1))
-        self.fake.before_piece = lambda _offset: self.fake.over.wait(0.1)
+        self.fake.before_piece = lambda _offset: self.fake.over.wait(0.1)  # That makes it slow.
         self.addCleanup(self.fake.over.set)
         with glance.ImageApi.of_service().download(self.fake.add(b"x" * size)) as chunks:
             yield from chunks

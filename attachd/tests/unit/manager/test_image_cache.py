@@ -37,7 +37,7 @@ class CacheCase(backends.BackendCase):
         """Run it as the background tasks do."""
         creation = image_cache.Creation(self.backend, volume)
         while (later := creation.run()) is not None:
-            time.sleep(later.seconds)
+            time.sleep(later.seconds)  # The tasks wait as long.
 
     def add(self, image=None, **values):
         row = {"owner": backends.HOST, "image_id": image or self.image, **values}
