@@ -64,9 +64,10 @@ class Take(Call):
         with (self._volumes_dir() / self.volume).open("r+b") as file:
             file.write(data)
 
-    def _read(self, volume_id: str) -> bytes:
-        with (self._volumes_dir() / volume_id).open("rb") as file:
-            return file.read(len(_BEFORE))
+    def _read(self, volume_id: str) -> bytes | None:
+        """Return the first bytes of a volume; None: it has no file."""
+        state = _state(self._volumes_dir() / volume_id)
+        return state and state[2]
 
 
 class Remove(Take):
