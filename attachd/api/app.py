@@ -33,6 +33,7 @@ from attachd.api import (
 )
 from attachd.api import microversions as mv
 from attachd.api.endpoint import Call, Endpoint
+from attachd.api.request_rate import RequestRate
 from attachd.api.status_page import static_files
 from attachd.api.types import lookup
 from attachd.conf import CONF
@@ -160,6 +161,7 @@ class Root:
             unsupported.list_endpoints(),
         )
         self._identify = identify
+        self._request_rate = RequestRate.from_configuration()
 
     @pecan.expose(content_type="application/json")
     def dispatch(self, request: webob.Request, response: webob.Response) -> webob.Response:
@@ -204,6 +206,8 @@ class Root:
         requested: mv.RequestedVersions,
     ) -> None:
         context = self._identify(request.environ, match.url_project)
+        if self._request_rate is not None:
+            self._request_rate.check(context)
         context.attachd_version = requested.attachd_version
         serialization.check_segments(match.values)
         made = endpoint.Links(request, match.url_project)

@@ -84,6 +84,15 @@ OPTIONS = [
         "with `Prefer: respond-async` is accepted; further ones get a 429, so that no project "
         "fills the queues of the managers. 0: unlimited.",
     ),
+    cfg.FloatOpt(
+        "max_requests_per_project",
+        default=0,
+        min=0,
+        help="How many requests a second one process serves for a project, on average; those of "
+        "ten seconds may come at once. Further ones get a 429, which is cheap. Requests of "
+        "administrators, and of services for users, are not counted. Clients such as Compute do "
+        "not repeat a request after a 429. 0: unlimited.",
+    ),
     cfg.URIOpt(
         "public_endpoint",
         schemes=["http", "https"],
