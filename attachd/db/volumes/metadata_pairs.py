@@ -1,12 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The insertion of key and value pairs, for the tables of metadata of volumes and snapshots."""
+"""Key and value pairs of the tables of metadata of volumes and snapshots: limits, insertion."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from oslo_db import exception as db_exception
 import sqlalchemy as sa
 
 from attachd import exception
+
+MAX_PAIRS: Final = 256
+"""As many as one request may have."""
+MAX_BYTES: Final = 2**20
+"""Of all keys and values in UTF-8; those of images have up to 64 KiB each."""
+
+
+def check(resource: str, pairs: Mapping[str, str]) -> None:
+    """Check the pairs that a resource would have.
+
+    :param resource: its description for the message, such as "Volume 42"
+    :raises BadRequest: they are too many, or too large
+    """
+    if len(pairs) > MAX_PAIRS:
+        raise exception.BadRequest(
+            reason=f"{resource} would have {len(pairs)} metadata keys and may have {MAX_PAIRS}. "
+            "Delete some first."
+        )
+    size = sum(len(text.encode()) for pair in pairs.items() for text in pair)
+    if size > MAX_BYTES:
+        raise exception.BadRequest(
+            reason=f"{resource} would have {size} bytes of metadata and may have {MAX_BYTES}. "
+            "Delete some first, or set shorter values."
+        )
 
 
 def insert(

@@ -12,7 +12,7 @@ from attachd import exception
 from attachd.db import models
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
-from attachd.db.volumes import metadata_limits, metadata_pairs, snapshot_rules
+from attachd.db.volumes import metadata_pairs, snapshot_rules
 
 Pairs = dict[str, str]
 _METADATA = models.snapshot_metadata
@@ -60,7 +60,7 @@ def _lock_pairs(connection: sa.Connection, snapshot_id: str) -> Pairs:
 
 def _store(connection: sa.Connection, snapshot_id: str, before: Pairs, after: Pairs) -> Pairs:
     """Store pairs instead of the present ones, and return them."""
-    metadata_limits.check(f"Snapshot {snapshot_id}", after)
+    metadata_pairs.check(f"Snapshot {snapshot_id}", after)
     removed = [key for key in before if after.get(key) != before[key]]
     if removed:
         of_snapshot = _METADATA.c.snapshot_id == snapshot_id

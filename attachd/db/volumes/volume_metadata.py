@@ -12,7 +12,7 @@ from attachd import exception
 from attachd.db import models
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
-from attachd.db.volumes import metadata_limits, metadata_pairs
+from attachd.db.volumes import metadata_pairs
 
 Pairs = dict[str, str]
 _VOLUMES = models.volumes
@@ -79,7 +79,7 @@ def _store_pairs(
     connection: sa.Connection, table: sa.Table, volume_id: str, before: Pairs, after: Pairs
 ) -> Pairs:
     """Store pairs instead of the present ones, and return them."""
-    metadata_limits.check(f"Volume {volume_id}", after)
+    metadata_pairs.check(f"Volume {volume_id}", after)
     for key in before.keys() - after.keys():
         _delete_pair(connection, table, volume_id, key)
     for key, value in after.items():

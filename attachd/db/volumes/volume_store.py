@@ -29,7 +29,6 @@ from attachd.db.secrets import encryption
 from attachd.db.types import type_store
 from attachd.db.volumes import (
     clone_source,
-    metadata_limits,
     metadata_pairs,
     snapshot_rules,
 )
@@ -482,7 +481,7 @@ def create(
             clone_source.copy_image_metadata(connection, source, row["id"])
         metadata_pairs.insert(connection, _VOLUME_METADATA, {"volume_id": row["id"]}, metadata)
         image_metadata = values.get("image_metadata") or {}
-        metadata_limits.check(f"Volume {row['id']}", image_metadata)
+        metadata_pairs.check(f"Volume {row['id']}", image_metadata)
         table = models.volume_image_metadata
         metadata_pairs.insert(connection, table, {"volume_id": row["id"]}, image_metadata)
     return {

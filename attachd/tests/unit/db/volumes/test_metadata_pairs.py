@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pairs whose keys a database takes as equal, in each table and by each request."""
+"""Limits of pairs, and keys that a database takes as equal, in each table and by each request."""
 
 import unittest
 
@@ -55,3 +55,24 @@ class MariaTest(unittest.TestCase):
         with session.reader() as connection:
             count = sa.select(sa.func.count()).select_from(models.volumes)
             self.assertEqual(1, connection.execute(count).scalar())
+
+
+class LimitsTest(unittest.TestCase):
+    def test_as_many_keys_and_bytes_as_allowed_pass(self):
+        metadata_pairs.check("x", {})
+        metadata_pairs.check("x", {f"{n}": "" for n in range(metadata_pairs.MAX_PAIRS)})
+        metadata_pairs.check("x", {"a": "b" * (metadata_pairs.MAX_BYTES - 1)})
+
+    def test_more_keys_are_refused(self):
+        more = {f"{number}": "" for number in range(metadata_pairs.MAX_PAIRS + 1)}
+        with self.assertRaisesRegex(
+            exception.BadRequest, "Volume 1 would have 257 .* may have 256"
+        ):
+            metadata_pairs.check("Volume 1", more)
+
+    def test_more_bytes_are_refused_as_utf_8_counts_them(self):
+        characters = metadata_pairs.MAX_BYTES // 2
+        with self.assertRaisesRegex(exception.BadRequest, r"Volume 1 would have 1048577 bytes"):
+            metadata_pairs.check(
+                "Volume 1", {"a": "\N{LATIN SMALL LETTER U WITH DIAERESIS}" * characters}
+            )

@@ -2,7 +2,7 @@
 """Metadata of snapshots."""
 
 from attachd import exception
-from attachd.db.volumes import metadata_limits, snapshot_metadata, snapshot_store
+from attachd.db.volumes import metadata_pairs, snapshot_metadata, snapshot_store
 from attachd.tests.fixtures import databases, db_rows
 
 
@@ -24,7 +24,7 @@ class SnapshotMetadataTest(databases.DatabaseCase):
         self.assertEqual({"c": "5"}, self.stored())
 
     def test_pairs_of_many_requests_are_limited_together(self):
-        pairs = {f"{number}": "" for number in range(metadata_limits.MAX_PAIRS)}
+        pairs = {f"{number}": "" for number in range(metadata_pairs.MAX_PAIRS)}
         snapshot_metadata.merge(self.snapshot, pairs)
         with self.assertRaisesRegex(exception.BadRequest, f"{self.snapshot} .* 257 metadata keys"):
             snapshot_metadata.merge(self.snapshot, {"another": ""})

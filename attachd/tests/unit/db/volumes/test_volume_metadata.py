@@ -2,7 +2,7 @@
 """Metadata and image metadata of a volume."""
 
 from attachd import exception
-from attachd.db.volumes import metadata_limits, volume_metadata, volume_store
+from attachd.db.volumes import metadata_pairs, volume_metadata, volume_store
 from attachd.tests import concurrency
 from attachd.tests.fixtures import databases, db_rows
 
@@ -33,7 +33,7 @@ class MetadataTest(databases.DatabaseCase):
         self.assertEqual({}, self._stored())
 
     def test_pairs_of_many_requests_are_limited_together(self):
-        pairs = {f"{number}": "" for number in range(metadata_limits.MAX_PAIRS)}
+        pairs = {f"{number}": "" for number in range(metadata_pairs.MAX_PAIRS)}
         volume_metadata.merge(self.volume_id, pairs)
         volume_metadata.merge(self.volume_id, {"0": "another value"})
         with self.assertRaisesRegex(
