@@ -7,7 +7,7 @@ from pathlib import Path
 from attachd.tests.consumers.credentials import Credentials
 from attachd.tests.fixtures.keystone_fixture import User
 
-TEMPEST = """\
+TEMPEST_ACCESS = """\
 [DEFAULT]
 log_file = {folder}/tempest.log
 [oslo_concurrency]
@@ -15,14 +15,18 @@ lock_path = {folder}
 [auth]
 use_dynamic_credentials = true
 create_isolated_networks = false
-admin_username = {admin.name}
-admin_password = {admin.password}
-admin_project_name = {admin.project}
+admin_username = {user}
+admin_password = {password}
+admin_project_name = {project}
 admin_domain_name = Default
 [identity]
 auth_version = v3
-uri_v3 = {cloud.auth_url}
+uri_v3 = {auth_url}
 v3_endpoint_type = public
+"""
+"""What each tempest.conf begins with."""
+
+TEMPEST = """\
 [service_available]
 cinder = true
 glance = true
@@ -69,7 +73,14 @@ def tempest(cloud: Credentials, admin: User, image: str, folder: Path) -> str:
     :param image: the id of an image that all users see
     :param folder: for Tempest's log and its locks
     """
-    return TEMPEST.format(cloud=cloud, admin=admin, image=image, folder=folder)
+    access = TEMPEST_ACCESS.format(
+        folder=folder,
+        user=admin.name,
+        password=admin.password,
+        project=admin.project,
+        auth_url=cloud.auth_url,
+    )
+    return access + TEMPEST.format(image=image)
 
 
 def clouds(path: Path, cloud: Credentials, admin: User) -> None:

@@ -24,17 +24,7 @@ _FORMER: Final = b"former " * 1024
 _DATA: Final = b"data" * 1024 * 1024
 _UPLOADED_AS: Final = "qcow2"
 
-_SETTINGS: Final = """
-[glance]
-auth_type = none
-endpoint_override = {url}
-connect_timeout = 5
-read_timeout = 10
-conversion_dir = {folder}
-conversion_free_space = 0
-disk_formats = raw,qcow2
-enable_force_upload = true
-"""
+_TIMEOUTS: Final = "connect_timeout = 5\nread_timeout = 10\n"
 
 
 class ImageDeployment(CrashDeployment):
@@ -51,8 +41,8 @@ class ImageDeployment(CrashDeployment):
         content = fake_glance.convert(test, _DATA)
         self.converted = self.glance.add(content, disk_format="qcow2")
         self.conversions = lifetime.temp_dir(test)
-        settings = _SETTINGS.format(url=self.glance.url, folder=self.conversions)
-        return f"{super()._start_storage(test)}\n{settings}"
+        settings = self.glance.settings(self.conversions)
+        return f"{super()._start_storage(test)}\n{settings}{_TIMEOUTS}"
 
     def differences(self) -> list[str]:
         """Return sentences about targets and sessions, and about files of conversions."""

@@ -5,24 +5,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+from attachd.tests.consumers.config_files import TEMPEST_ACCESS
 from attachd.tests.nova import libvirt_host
 
 _TEMPLATE = """\
-[DEFAULT]
-log_file = {folder}/tempest.log
-[oslo_concurrency]
-lock_path = {folder}
-[auth]
-use_dynamic_credentials = true
-create_isolated_networks = false
-admin_username = admin
-admin_password = {password}
-admin_project_name = admin
-admin_domain_name = Default
-[identity]
-auth_version = v3
-uri_v3 = {url}
-v3_endpoint_type = public
 region = {region}
 [service_available]
 cinder = true
@@ -81,10 +67,14 @@ def write(cloud: Any, folder: Path) -> Path:
     :param cloud: the module cloud.py of the scripts
     """
     path = folder / "tempest.conf"
-    text = _TEMPLATE.format(
+    access = TEMPEST_ACCESS.format(
         folder=folder,
+        user="admin",
         password=os.environ["ADMIN_PASS"],
-        url=os.environ["KS_URL"],
+        project="admin",
+        auth_url=os.environ["KS_URL"],
+    )
+    text = _TEMPLATE.format(
         region=os.environ["OS_REGION"],
         image=cloud.IMAGE["id"],
         flavor=cloud.FLAVORS["disk"],
@@ -92,5 +82,5 @@ def write(cloud: Any, folder: Path) -> Path:
         microversion=cloud.COMPUTE_MV,
         libvirt_host=libvirt_host.HOST,
     )
-    path.write_text(text, encoding="utf-8")
+    path.write_text(access + text, encoding="utf-8")
     return path

@@ -10,16 +10,6 @@ from attachd.tests.wait import wait_until
 
 _SIZE: Final = 2 * 1024 * 1024
 
-_SETTINGS: Final = """
-[glance]
-auth_type = none
-endpoint_override = {url}
-conversion_dir = {folder}
-conversion_free_space = 0
-disk_formats = raw,qcow2
-enable_force_upload = true
-"""
-
 
 class Images:
     """The Image service.
@@ -33,7 +23,7 @@ class Images:
     def __init__(self, test: unittest.TestCase, seed: int) -> None:
         self._glance = fake_glance.FakeGlance(test)
         self._conversions = lifetime.temp_dir(test)
-        self.settings = _SETTINGS.format(url=self._glance.url, folder=self._conversions)
+        self.settings = self._glance.settings(self._conversions)
         self.data = random.Random(f"image {seed}").randbytes(_SIZE)
         self.raw = self._glance.add(self.data)
         self.converted = self._glance.add(
