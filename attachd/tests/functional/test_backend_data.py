@@ -148,6 +148,7 @@ class DeployedLifeTest(LifeTest):
         return deployment.url
 
 
+@full_only("hosts")
 class ConnectionFormatsTest(IscsiCase):
     """The outputs of attachment-show, used by QEMU's tools."""
 

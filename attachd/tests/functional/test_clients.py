@@ -67,6 +67,7 @@ class PrintedTest(Case):
         self.assertRegex(said, r"driver_volume_type='local'")
 
 
+@full_only("clients")
 class OpenStackCommandTest(Case):
     def test_openstack_command_attach_cycle_works(self):
         said = self.shell(

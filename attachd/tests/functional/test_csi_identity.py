@@ -9,6 +9,7 @@ import urllib.request
 from attachd import service
 from attachd.tests import wait
 from attachd.tests.fixtures import csi_driver, deployments, lifetime, metric_samples, processes
+from attachd.tests.selection import full_only
 
 NOWHERE = "http://127.0.0.1:1"
 
@@ -29,6 +30,28 @@ class IdentityTest(unittest.TestCase):
         driver = csi_driver.CsiDriver(self, NOWHERE)
         self.assertFalse(driver.call("Probe").ready.value)
         self.assertIn(f"No Block Storage API answers at {NOWHERE}", driver.process.output)
+
+    def test_metrics_count_calls_by_name_and_outcome(self):
+        driver = csi_driver.CsiDriver(self, NOWHERE, "--mode=controller", "--metrics=127.0.0.1:0")
+        place = driver.process.wait_for(r"Metrics are at (http://\S+)")[1]
+        driver.call("GetPluginInfo")
+        driver.fail("INVALID_ARGUMENT", "DeleteVolume")
+        with urllib.request.urlopen(place, timeout=wait.TIMEOUT) as answer:
+            samples = metric_samples.parse_samples(answer.read().decode())
+        for name, number, labels in (
+            ("calls_total", 1.0, {"call": "GetPluginInfo", "outcome": "ok"}),
+            ("calls_total", 2.0, {"call": "DeleteVolume", "outcome": "invalid_argument"}),
+            ("call_duration_seconds_count", 2.0, {"call": "DeleteVolume"}),
+            ("calls_in_progress", 0.0, {"call": "DeleteVolume"}),
+        ):
+            key = f"attachd_platform_{name}", frozenset({"driver": "csi", **labels}.items())
+            self.assertEqual(number, samples.get(key), key)
+        self.assertEqual(0, driver.process.end())
+
+
+@full_only("containers")
+class RefusedTest(unittest.TestCase):
+    """A driver that may not serve, or has to end."""
 
     def test_driver_with_wrong_password_is_not_healthy(self):
         folder = lifetime.temp_dir(self)
@@ -72,20 +95,3 @@ class IdentityTest(unittest.TestCase):
         )
         self.assertIn("Another process serves", text)
         self.assertEqual("csi.attachd.org", driver.call("GetPluginInfo").name)
-
-    def test_metrics_count_calls_by_name_and_outcome(self):
-        driver = csi_driver.CsiDriver(self, NOWHERE, "--mode=controller", "--metrics=127.0.0.1:0")
-        place = driver.process.wait_for(r"Metrics are at (http://\S+)")[1]
-        driver.call("GetPluginInfo")
-        driver.fail("INVALID_ARGUMENT", "DeleteVolume")
-        with urllib.request.urlopen(place, timeout=wait.TIMEOUT) as answer:
-            samples = metric_samples.parse_samples(answer.read().decode())
-        for name, number, labels in (
-            ("calls_total", 1.0, {"call": "GetPluginInfo", "outcome": "ok"}),
-            ("calls_total", 2.0, {"call": "DeleteVolume", "outcome": "invalid_argument"}),
-            ("call_duration_seconds_count", 2.0, {"call": "DeleteVolume"}),
-            ("calls_in_progress", 0.0, {"call": "DeleteVolume"}),
-        ):
-            key = f"attachd_platform_{name}", frozenset({"driver": "csi", **labels}.items())
-            self.assertEqual(number, samples.get(key), key)
-        self.assertEqual(0, driver.process.end())

@@ -346,6 +346,7 @@ class TwoClustersTest(SnapshotCase):
         self.assertNotEqual(made, self.take().snapshot_id)
 
 
+@full_only("containers")
 class SlowStorageTest(SnapshotCase):
     """The storage is slower than callers wait."""
 
@@ -395,6 +396,7 @@ fake_delay = 2
         self.driver.call("DeleteSnapshot", snapshot_id=snapshot.snapshot_id)
 
 
+@full_only("containers")
 class BrokenStorageTest(SnapshotCase):
     configuration = """
 [DEFAULT]
@@ -411,6 +413,7 @@ fake_fail = create_snapshot
         wait.wait_until(lambda: not self.snapshots())
 
 
+@full_only("containers")
 class SidecarTest(SnapshotCase):
     """Calls as of sidecars, that are late, lost and repeated, by two controllers."""
 

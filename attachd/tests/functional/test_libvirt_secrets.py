@@ -12,11 +12,13 @@ from attachd.agent import libvirt_secrets
 from attachd.agent.libvirt_secrets import LibvirtSecrets
 from attachd.rpc.agent_manager_api import IN_LIBVIRT, AgentCredentials
 from attachd.tests.fixtures.libvirtd import Libvirtd
+from attachd.tests.selection import full_only
 
 CREDENTIALS = AgentCredentials("compute-1", "k" * 43, "p" * 32)
 KEYS = [base64.b64encode(text).decode() for text in (b"first key", b"second key")]
 
 
+@full_only("hosts")
 class LibvirtSecretsTest(testtools.TestCase):
     def setUp(self):
         super().setUp()

@@ -196,7 +196,12 @@ class _Life:
 
 
 class LifeTest(_Life, Case):
-    """The same, and what goes wrong."""
+    """With loop devices."""
+
+
+@full_only("hosts")
+class RefusedTest(Case):
+    """What the host refuses or undoes."""
 
     def test_local_detach_of_busy_device_is_refused(self):
         self.hasten()

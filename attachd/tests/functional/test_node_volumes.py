@@ -104,8 +104,6 @@ class NodeVolumesCase(LoopDeviceCase):
             call(*arguments, **named)
         self.assertEqual(problem, raised.exception.problem, f"{raised.exception}")
 
-
-class NodeVolumesTest(NodeVolumesCase):
     def live(self, fs_type, read_back):
         """Let a volume be used by two containers, each call twice, and check its file."""
         staging = self.staging(fs_type)
@@ -130,14 +128,11 @@ class NodeVolumesTest(NodeVolumesCase):
             self.unstage()
         self.assert_clean()
 
+
+class NodeVolumesTest(NodeVolumesCase):
     def test_data_of_ext4_is_there_after_next_stage(self):
         self.live("ext4", None)
         self.live("ext4", "data")
-
-    def test_data_of_xfs_is_there_after_next_stage(self):
-        self.use(self.device(320 * MIB))
-        self.live("xfs", None)
-        self.live("xfs", "data")
 
     def test_device_is_published_as_it_is_and_kept_by_agent(self):
         staging = self.staging(None)
@@ -156,12 +151,6 @@ class NodeVolumesTest(NodeVolumesCase):
             self.unstage()
         self.assert_clean()
         self.host.disconnect(self.entry)
-
-    def test_agent_keeps_device_of_staged_volume(self):
-        self.stage()
-        with self.assertRaisesRegex(exception.DeviceBusy, self.path):
-            self.host.disconnect(self.entry)
-        self.unstage()
 
     def test_device_with_data_is_never_formatted(self):
         Path(self.disk).write_bytes(b"x" * MIB)
@@ -200,6 +189,41 @@ class NodeVolumesTest(NodeVolumesCase):
         self.stage()
         self.unstage()
 
+    def test_publication_in_use_stays(self):
+        self.stage()
+        self.publish()
+        with self.file().open("w"), self.assertRaisesRegex(exception.DeviceBusy, "process"):
+            self.unpublish()
+        self.assertIsNotNone(self.entry.staging.find(self.targets[0]))
+        self.unpublish()
+        self.unstage()
+
+    def test_call_during_other_work_is_refused(self):
+        self.enterContext(mock.patch.object(volumes, "LOCK_TIMEOUT", 0))
+        with self.journal.volume_lock(self.volume_id):
+            for call in (self.stage, self.publish, self.unpublish, self.unstage):
+                with self.assertRaises(exception.LocalConflict):
+                    call()
+        self.journal.write(self.entry, step=Step.CONNECTING)
+        with self.assertRaises(exception.LocalConflict):
+            self.stage()
+
+
+@full_only("containers")
+class OtherUsesTest(NodeVolumesCase):
+    """Other file systems, uses that exclude each other, and what is in the way."""
+
+    def test_data_of_xfs_is_there_after_next_stage(self):
+        self.use(self.device(320 * MIB))
+        self.live("xfs", None)
+        self.live("xfs", "data")
+
+    def test_agent_keeps_device_of_staged_volume(self):
+        self.stage()
+        with self.assertRaisesRegex(exception.DeviceBusy, self.path):
+            self.host.disconnect(self.entry)
+        self.unstage()
+
     def test_other_mount_in_staging_directory_is_kept_until_unstage(self):
         other = self.formatted("ext4")
         mounts.mount(other, self.path, mode="rw")
@@ -234,25 +258,6 @@ class NodeVolumesTest(NodeVolumesCase):
         self.publish(1, staging)
         self.unpublish(1)
         self.unstage()
-
-    def test_publication_in_use_stays(self):
-        self.stage()
-        self.publish()
-        with self.file().open("w"), self.assertRaisesRegex(exception.DeviceBusy, "process"):
-            self.unpublish()
-        self.assertIsNotNone(self.entry.staging.find(self.targets[0]))
-        self.unpublish()
-        self.unstage()
-
-    def test_call_during_other_work_is_refused(self):
-        self.enterContext(mock.patch.object(volumes, "LOCK_TIMEOUT", 0))
-        with self.journal.volume_lock(self.volume_id):
-            for call in (self.stage, self.publish, self.unpublish, self.unstage):
-                with self.assertRaises(exception.LocalConflict):
-                    call()
-        self.journal.write(self.entry, step=Step.CONNECTING)
-        with self.assertRaises(exception.LocalConflict):
-            self.stage()
 
     def test_publication_without_journal_is_removed(self):
         self.stage()

@@ -61,6 +61,7 @@ class CycleCase:
             self.assertNotIn("Traceback", process.output)
 
 
+@full_only("deployments")
 class MariaDBUnderUwsgiTest(CycleCase, unittest.TestCase):
     database = "mariadb"
 

@@ -78,6 +78,7 @@ class ExistingCase(SnapshotCase):
         return sorted(it for it in names if "snap." in it or it.startswith(number))
 
 
+@full_only("storage")
 class ManageTest(ExistingCase):
     def test_snapshot_of_another_client_becomes_one_of_the_volume(self):
         self.write(BEFORE)

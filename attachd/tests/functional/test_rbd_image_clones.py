@@ -132,6 +132,7 @@ class LocationTest(ImagePoolCase):
         return list(self.driver.list_orphans())
 
 
+@full_only("storage")
 class DeletedImageTest(ImagePoolCase):
     """An image that is deleted, as far as Ceph allows it, while a volume is made of it."""
 

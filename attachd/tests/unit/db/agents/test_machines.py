@@ -19,6 +19,7 @@ from attachd.db import host_fences, models
 from attachd.db.agents import accept_machine, agent_store, machines
 from attachd.db.agents.machines import Claim, Verdict
 from attachd.tests.fixtures import databases, db_rows
+from attachd.tests.selection import full_only
 
 HOST, KEY = "node-1", "k" * 43
 EMPTY = dict.fromkeys(machines._COLUMNS)
@@ -124,6 +125,8 @@ class World:
 
 
 class ProtocolTest(unittest.TestCase):
+    steps, histories = 3, 60
+
     def setUp(self):
         super().setUp()
         self.enterContext(mock.patch.object(report_tokens, "INTERVAL", 0.0))
@@ -150,12 +153,12 @@ class ProtocolTest(unittest.TestCase):
 
     def test_single_machine_is_never_in_conflict(self):
         world = World()
-        self.explore(world, 3)
+        self.explore(world, self.steps)
         world.report()
-        self.explore(world, 4)
+        self.explore(world, self.steps)
 
     def test_single_machine_is_never_in_conflict_in_long_histories(self):
-        for seed in range(150):
+        for seed in range(self.histories):
             chance, world, steps = random.Random(seed), World(), []
             for _ in range(60):
                 steps.append(chance.choice(STEPS))
@@ -184,7 +187,7 @@ class ProtocolTest(unittest.TestCase):
         return Machine("b", disk)
 
     def test_copy_is_always_found(self):
-        for seed in range(300):
+        for seed in range(2 * self.histories):
             chance, world = random.Random(seed), World()
             for _ in range(chance.randrange(1, 20)):
                 world.take(chance.choice(STEPS))
@@ -428,3 +431,10 @@ class StoredTest(databases.DatabaseCase):
         with self.assertRaises(exception.OldReport) as raised:
             self.report(Claim("b2", "m1", "p2", 1, 1, "s0", "s1"))
         self.assertEqual(1, raised.exception.details["start"])
+
+
+@full_only("properties")
+class ManyStepsTest(ProtocolTest):
+    """The same, for longer."""
+
+    steps, histories = 4, 600
