@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 import unittest
 
+import grpc
+
 from attachd.csi import csi_pb2
 from attachd.tests import wait
 from attachd.tests.fixtures import agent_deployment
@@ -93,8 +95,18 @@ class CsiNodeCase(unittest.TestCase):
         }
 
     def stage(self, fs_type: str | None = "") -> None:
-        """Call NodeStageVolume."""
-        self.driver.call("NodeStageVolume", **self.stage_fields(fs_type))
+        """Call NodeStageVolume, again while the agent works on the volume, as kubelet does."""
+
+        def is_done() -> bool:
+            try:
+                self.driver.call("NodeStageVolume", **self.stage_fields(fs_type))
+            except grpc.RpcError as error:
+                if error.code() is not grpc.StatusCode.ABORTED:
+                    raise
+                return False
+            return True
+
+        wait.wait_until(is_done, "the volume is staged")
 
     def publish(self, number: int = 0, fs_type: str | None = "") -> None:
         """Call NodePublishVolume."""
