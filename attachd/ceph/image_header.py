@@ -35,7 +35,10 @@ A host can write 90 MB at once (osd_max_write_size), and as much again.
 _MAX_KEY_LENGTH: Final = 128
 _MAX_VALUE_LENGTH: Final = 4096
 
-CHANGING: Final = frozenset({"access_timestamp", "modify_timestamp", "flags", "snap_seq"})
+LATEST: Final = "snap_seq"
+"""The id of the latest snapshot, also of one that was removed."""
+
+CHANGING: Final = frozenset({"access_timestamp", "modify_timestamp", "flags", LATEST})
 """Keys that clients write: their values do not say where data is.  So do not the snapshots."""
 
 SIZE: Final = "size"

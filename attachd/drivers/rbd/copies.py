@@ -19,6 +19,7 @@ knows its clones: librbd removes an incomplete one, and no host had access to it
 Source: Ceph's sources, cls/rbd/cls_rbd.cc; librbd/operation/SnapshotCreateRequest.cc.
 """
 
+from collections.abc import Sequence
 import contextlib
 import dataclasses
 import errno
@@ -37,6 +38,9 @@ _NUMBER: Final = struct.Struct("<Q")
 _LAYERING: Final = 1
 _STRIPING: Final = 2
 _NOTIFY_MS: Final = 5000
+_ATTEMPTS: Final = 100
+"""To be the latest of snapshots that are taken at the same time, of which one is each time."""
+_NO_LIMIT: Final = 2**64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,15 +88,69 @@ def read_record(pool: Any, copy: str) -> Record | None:
 
 
 def begin(pool: Any, copy: str, source: Source) -> Record:
-    """Make the snapshot of the source, unless there is a record of one."""
+    """Make the snapshot of the source, unless there is a record of one that is in its header.
+
+    :raises BackendError: others take snapshots of it all the time
+    """
     record = read_record(pool, copy)
     if record is None:
-        base.check_still_owner()
-        snapshot = pool.create_self_managed_snap()
-        record = Record(source.name, source.stored["id"], snapshot)
-        _write_record(pool, copy, record)
-    add_snapshot(pool, record, copy)
+        return _take(pool, copy, source)
+    if record.cloned:
+        return record
+    if is_lost(pool, record):
+        _remove_snapshot(pool, record)
+        return _take(pool, copy, source)
+    _notify(pool, object_names.header_name(record.source_id))  # Killed before it was?
     return record
+
+
+def _take(pool: Any, copy: str, source: Source) -> Record:
+    """Make a snapshot and name it in the header of the source, of which it is the latest.
+
+    Clients fail if a header has a later snapshot than it says.  So of two that are taken at the
+    same time, the one that comes too late is taken again, as librbd does.
+    """
+    image_id = source.stored["id"]
+    header, latest = object_names.header_name(image_id), b""
+    for _ in range(_ATTEMPTS):
+        base.check_still_owner()
+        record = Record(source.name, image_id, pool.create_self_managed_snap())
+        _write_record(pool, copy, record)
+        if int.from_bytes(latest, "little") > record.snapshot:
+            # When it was read the pool had given out no such id: a host has written it.
+            _set_latest(pool, image_id, latest, record.snapshot)
+        if _add_snapshot(pool, header, copy, record.snapshot):
+            _notify(pool, header)
+            return record
+        latest = _latest(pool, image_id)
+        base.check_still_owner()
+        pool.remove_self_managed_snap(record.snapshot)
+    raise exception.BackendError(
+        f"Image {source.name}: {_ATTEMPTS} times another snapshot was taken at the same time. "
+        "Try again."
+    )
+
+
+def _set_latest(pool: Any, image_id: str, latest: bytes, limit: int = _NO_LIMIT) -> bool:
+    """Have a header say which of its snapshots is the latest.
+
+    :param latest: what it says
+    :param limit: its snapshots from this id on do not count: a host has written them
+    :returns: whether it still said so
+    """
+    keys, lib = image_header.read(pool, image_id), bindings.load()
+    found = max((item for item in image_header.snapshots(keys) if item < limit), default=0)
+    with lib.rados.WriteOpCtx() as change:
+        change.omap_cmp(image_header.LATEST, latest)
+        pool.set_omap(change, (image_header.LATEST,), (_NUMBER.pack(found),))
+        base.check_still_owner()
+        try:
+            pool.operate_write_op(change, object_names.header_name(image_id))
+        except lib.rados.Error as error:
+            if getattr(error, "errno", None) != errno.ECANCELED:
+                raise
+            return False
+    return True
 
 
 def branch(pool: Any, copy: str, source: Source, record: Record) -> None:
@@ -230,7 +288,19 @@ def forget(pool: Any, copy: str) -> None:
         drop(pool, copy)
         return
     _drop_former(pool, record)
-    source = object_names.header_name(record.source_id)
+    _remove_snapshot(pool, record)
+    if record.adopted:
+        # Other clients than the driver make an object map for a snapshot.
+        object_map = f"rbd_object_map.{record.source_id}.{record.snapshot:016x}"
+        base.check_still_owner()
+        with contextlib.suppress(lib.rados.ObjectNotFound):
+            pool.remove_object(object_map)
+    drop(pool, copy)
+
+
+def _remove_snapshot(pool: Any, record: Record) -> None:
+    """Remove a snapshot from the header of the source, and from the pool."""
+    source, lib = object_names.header_name(record.source_id), bindings.load()
     base.check_still_owner()
     # Without the header there is no such snapshot; whatever a host has put there in its place
     # is left to it.
@@ -240,13 +310,6 @@ def forget(pool: Any, copy: str) -> None:
     base.check_still_owner()
     with contextlib.suppress(lib.rados.ObjectNotFound):
         pool.remove_self_managed_snap(record.snapshot)
-    if record.adopted:
-        # Other clients than the driver make an object map for a snapshot.
-        object_map = f"rbd_object_map.{record.source_id}.{record.snapshot:016x}"
-        base.check_still_owner()
-        with contextlib.suppress(lib.rados.ObjectNotFound):
-            pool.remove_object(object_map)
-    drop(pool, copy)
 
 
 def remove(pool: Any, copy: str) -> None:
@@ -286,23 +349,29 @@ def remove_foreign(pool: Any, clone: str) -> None:
     objects.remove_id(pool, clone)
 
 
-def add_snapshot(pool: Any, record: Record, name: str) -> None:
-    """Name the snapshot in the header of the source, and have its clients read it."""
-    source = object_names.header_name(record.source_id)
-    if record.snapshot in image_header.snapshots(image_header.read(pool, record.source_id)):
-        return
-    try:
-        _add_snapshot(pool, source, name, record.snapshot)
-    except bindings.load().rados.Error as error:
-        if getattr(error, "errno", None) != errno.ESTALE:
-            raise
-        # The header names a later one, and no snapshot of the pool is later.
-        with bindings.load().rados.WriteOpCtx() as change:
-            pool.set_omap(change, ("snap_seq",), (bytes(_NUMBER.size),))
-            base.check_still_owner()
-            pool.operate_write_op(change, source)
-        _add_snapshot(pool, source, name, record.snapshot)
-    _notify(pool, source)
+def add_again(pool: Any, image_id: str, found: Sequence[tuple[str, Record]]) -> None:
+    """Name snapshots in a header that was written anew, which no client has open.
+
+    :param found: the names of the records, and the records, by the ids of the snapshots
+    """
+    header, is_late = object_names.header_name(image_id), False
+    present = image_header.snapshots(image_header.read(pool, image_id))
+    for name, record in found:
+        if record.snapshot in present:
+            continue
+        while not _add_snapshot(pool, header, name, record.snapshot):
+            # Another one was taken meanwhile.
+            is_late = True
+            _set_latest(pool, image_id, _latest(pool, image_id), 0)
+    while is_late:
+        is_late = not _set_latest(pool, image_id, _latest(pool, image_id))
+    if found:
+        _notify(pool, header)
+
+
+def _latest(pool: Any, image_id: str) -> bytes:
+    """Return what a header says of its latest snapshot."""
+    return image_header.read(pool, image_id).get(image_header.LATEST, b"")
 
 
 def check_id(pool: Any, name: str) -> None:
@@ -344,10 +413,17 @@ def make_view(pool: Any, snapshot: str, source: Source, record: Record) -> None:
     _add_snapshot(pool, name, snapshot, record.snapshot)
 
 
-def _add_snapshot(pool: Any, target: str, name: str, snapshot: int) -> None:
+def _add_snapshot(pool: Any, target: str, name: str, snapshot: int) -> bool:
+    """Name a snapshot in a header; return False if the header names a later one."""
     base.check_still_owner()
     arguments = object_names.encode(name) + _NUMBER.pack(snapshot)
-    pool.execute(target, "rbd", "snapshot_add", arguments)
+    try:
+        pool.execute(target, "rbd", "snapshot_add", arguments)
+    except bindings.load().rados.Error as error:
+        if getattr(error, "errno", None) != errno.ESTALE:
+            raise
+        return False
+    return True
 
 
 def _notify(pool: Any, target: str) -> None:

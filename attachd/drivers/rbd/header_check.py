@@ -148,7 +148,7 @@ def write_anew(
     """
     kept = image_header.values(stored)
     flags = image_header.MAP_INVALID if image_header.features(kept) & _OBJECT_MAP else 0
-    numbers = {image_header.SIZE: size_bytes, "snap_seq": 0, "flags": flags}
+    numbers = {image_header.SIZE: size_bytes, image_header.LATEST: 0, "flags": flags}
     kept |= {key: _NUMBER.pack(number) for key, number in numbers.items()} | {**more}
     with bindings.load().rados.WriteOpCtx() as change:
         change.new(0)  # unless it exists

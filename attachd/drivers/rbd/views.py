@@ -51,8 +51,7 @@ class Views:
 
     def add_snapshots(self, pool: Any, image_id: str) -> None:
         """Add the snapshots of an image to its header."""
-        for name, record in self.snapshots_of(pool, image_id):
-            copies.add_snapshot(pool, record, name)
+        copies.add_again(pool, image_id, self.snapshots_of(pool, image_id))
 
     def note_lost(self, pool: Any, image_id: str, present: Collection[int]) -> None:
         """Note which snapshots the header of an image has lost, before it is written anew.

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Snapshots of images: what hosts do to them, and managers that are killed."""
 
+from concurrent import futures
+import dataclasses
+import functools
 import struct
+import threading
 
 from attachd import exception
-from attachd.ceph import image_header, object_names
+from attachd.ceph import bindings, image_header, object_names
 from attachd.drivers import base
+from attachd.tests import concurrency
 from attachd.tests.fixtures import initiators
 from attachd.tests.functional.rbd_case import GIB, RbdCase, new_id
 from attachd.tests.functional.test_rbd_headers import HostileHost
@@ -106,6 +111,46 @@ class HostileHostTest(SnapshotCase):
         self.write(AFTER)
         self.driver.revert(taken)
         self.assertEqual(BEFORE, self.read(self.source))
+
+
+class AtOnceTest(SnapshotCase):
+    """Snapshots and copies of a volume at the same time, by two managers, while it is used."""
+
+    def test_each_is_of_one_moment_and_the_volume_is_never_without_a_valid_header(self):
+        self.write(BEFORE)
+        drivers, opened, ended = [self.driver, self.new_driver()], 0, threading.Event()
+
+        def use():
+            nonlocal opened
+            name = f"{self.backend.options()['rbd_prefix']}{self.source.id}"
+            with self.cluster.pool() as pool:
+                while not ended.is_set():
+                    with bindings.load().rbd.Image(pool, name, read_only=True) as image:
+                        self.assertEqual(BEFORE, image.read(0, 4096))
+                    opened += 1
+
+        copies = [base.VolumeRef(new_id(), 1) for _ in range(6)]
+        snapshots = [base.SnapshotRef(new_id(), self.source, 1) for _ in range(6)]
+        calls = [functools.partial(drivers[0].clone, copy, self.source) for copy in copies]
+        calls += [functools.partial(drivers[1].create_snapshot, item) for item in snapshots]
+        with futures.ThreadPoolExecutor(1) as pool:
+            using = pool.submit(use)
+            try:
+                answers = concurrency.run_at_once(*calls)
+            finally:
+                ended.set()
+            using.result()
+        self.assertEqual([], [answer for answer in answers if isinstance(answer, Exception)])
+        self.assertGreater(opened, 0)
+        numbers = [answer["snapshot"] for answer in answers[len(copies) :]]
+        self.assertEqual(sorted(numbers), sorted(image_header.snapshots(self.header())))
+        for copy, answer in zip(copies, answers, strict=False):
+            volume = base.VolumeRef(copy.id, 1, answer)
+            self.assertEqual(BEFORE, self.read(volume))
+            self.driver.delete(volume)
+        for number, item in zip(numbers, snapshots, strict=True):
+            self.driver.delete_snapshot(dataclasses.replace(item, provider={"snapshot": number}))
+        self.assertEqual([], image_header.snapshots(self.header()))
 
 
 @full_only("storage")

@@ -12,6 +12,8 @@ from attachd.tests.unit.drivers.rbd import fake_modules
 
 GIB = 2**30
 COPY = "attachd-copy.x"
+STALE = fake_modules.Error("stale", errno.ESTALE)
+"""What a header answers that names a later snapshot."""
 
 
 class CopiesTest(unittest.TestCase):
@@ -66,14 +68,73 @@ class CopiesTest(unittest.TestCase):
         self.rbd.clone.assert_called_once()
         self.pool.create_self_managed_snap.assert_called_once_with()
 
-    def test_later_snapshot_in_header_of_source_does_not_stop_a_copy(self):
-        stale = fake_modules.Error("stale", errno.ESTALE)
-        self.pool.add_header("10ab", snap_seq=b"\xff" * 8)
-        with mock.patch.object(
-            self.pool, "execute", side_effect=[(0, bytes(10)), stale, (0, b"")]
-        ):
+    def number_snapshots(self, *numbers):
+        """Have the pool give out these ids."""
+        self.pool.create_self_managed_snap.side_effect = numbers
+
+    def answer(self, *errors):
+        """Have headers raise errors for the snapshots that they are to name; None: name it."""
+        remaining, execute = [*errors], self.pool.execute
+
+        def answer(name, kind, method, arguments):
+            if method == "snapshot_add" and (error := remaining.pop(0)):
+                raise error
+            return execute(name, kind, method, arguments)
+
+        self.enterContext(mock.patch.object(self.pool, "execute", answer))
+        return remaining
+
+    def latest(self):
+        return int.from_bytes(self.pool.objects["rbd_header.10ab"][image_header.LATEST], "little")
+
+    def test_snapshot_after_which_another_one_was_named_is_taken_again(self):
+        self.number_snapshots(4, 6)
+        self.pool.add_header("10ab", snap_seq=(5).to_bytes(8, "little"))
+        self.answer(STALE, None)
+        record = copies.begin(self.pool, COPY, self.source)
+        self.assertEqual(6, record.snapshot)
+        self.assertEqual(record, copies.read_record(self.pool, COPY))
+        self.pool.remove_self_managed_snap.assert_called_once_with(4)
+        self.assertEqual(5, self.latest())
+
+    def test_later_snapshot_that_a_host_has_written_does_not_stop_a_copy(self):
+        self.number_snapshots(4, 6)
+        keys = {f"snapshot_{number:016x}": b"" for number in (3, 2**40)}
+        self.pool.add_header("10ab", snap_seq=b"\xff" * 8, **keys)
+        self.answer(STALE, None)
+        self.assertEqual(6, copies.begin(self.pool, COPY, self.source).snapshot)
+        self.assertEqual(3, self.latest())
+
+    def test_header_that_always_names_later_snapshots_is_an_error(self):
+        self.number_snapshots(*range(1, 1000))
+        self.answer(*[STALE] * 1000)
+        with self.assertRaisesRegex(exception.BackendError, "attachd-source.*Try again") as caught:
             copies.begin(self.pool, COPY, self.source)
-        self.assertEqual(bytes(8), self.pool.objects["rbd_header.10ab"]["snap_seq"])
+        self.assertFalse(caught.exception.final)
+
+    def test_snapshot_whose_naming_was_killed_is_taken_again(self):
+        self.number_snapshots(4, 6)
+        self.answer(OSError("killed"), None, None)
+        with self.assertRaises(OSError):
+            copies.begin(self.pool, COPY, self.source)
+        self.assertEqual(6, copies.begin(self.pool, COPY, self.source).snapshot)
+        self.pool.remove_self_managed_snap.assert_called_once_with(4)
+
+    def test_clients_are_notified_again_of_a_snapshot_whose_naming_was_killed_after_it(self):
+        record = copies.begin(self.pool, COPY, self.source)
+        self.pool.add_header("10ab", snapshot_0000000000000004=b"")
+        self.pool.notify.reset_mock()
+        self.assertEqual(record, copies.begin(self.pool, COPY, self.source))
+        self.pool.notify.assert_called_once_with("rbd_header.10ab", "", mock.ANY)
+
+    def test_snapshots_of_a_header_that_is_written_anew_are_all_named(self):
+        found = [(f"snap.{number}", copies.Record("x", "10ab", number)) for number in (3, 4, 5)]
+        keys = {f"snapshot_{number:016x}": b"" for number in (3, 9)}
+        self.pool.add_header("10ab", snap_seq=(9).to_bytes(8, "little"), **keys)
+        remaining = self.answer(STALE, None, None)
+        copies.add_again(self.pool, "10ab", found)
+        self.assertEqual([], remaining)
+        self.assertEqual(9, self.latest())
 
     def test_client_that_hangs_does_not_stop_a_copy(self):
         self.pool.notify.side_effect = self.lib.rados.TimedOut("timed out", 110)
