@@ -20,7 +20,7 @@ rules make the rest possible:
 
 The manager never runs two methods on the same volume at the same time, unless the driver declares
 :attr:`Driver.PARALLEL_GRANTS`; methods on different volumes run in parallel, so a driver locks
-what its volumes share.
+what its volumes share.  Several clones and snapshots may be made of one volume at the same time.
 
 :class:`Driver` has what each driver does.  What a driver can do beyond that, its abilities, are
 further base classes, in abilities.py.  What its backend enforces, it declares in

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part of the drivers' contract on copies of volumes; see test_drivers.py."""
 
+import functools
 import json
 import secrets
 import uuid
@@ -9,6 +10,7 @@ import testscenarios
 
 from attachd import exception
 from attachd.drivers import abilities, base
+from attachd.tests import concurrency
 from attachd.tests.contract.driving import GIB, MIB, ZEROS, DriverCase
 
 load_tests = testscenarios.load_tests_apply_scenarios
@@ -49,6 +51,22 @@ class ClonesTest(DriverCase):
         self.assertEqual(last, host.read(info, end, len(last)))
         for offset in (0, 5 * MIB - len(ZEROS), 6 * MIB, 512 * MIB):
             self.assertEqual(ZEROS, host.read(info, offset, len(ZEROS)))
+
+    def test_clones_of_one_source_at_the_same_time_are_all_made(self):
+        host = self.host()
+        data = secrets.token_bytes(MIB)
+        source, export, _info = self.written((MIB, data))
+        self.revoked(source, export)
+        asked = [base.VolumeRef(f"{uuid.uuid4()}", 1) for _ in range(3)]
+        notes = concurrency.run_at_once(
+            *(functools.partial(self.driver.clone, item, source) for item in asked)
+        )
+        self.assertEqual([], [note for note in notes if isinstance(note, Exception)])
+        for item, note in zip(asked, notes, strict=True):
+            copy, read = base.VolumeRef(item.id, 1, note), self.export()
+            self.addCleanup(self.driver.delete, copy)
+            self.assertEqual(data, host.read(self.granted(copy, read), MIB, len(data)))
+            self.revoked(copy, read)
 
     def test_clone_to_larger_size_is_padded_with_zeros(self):
         host = self.host()

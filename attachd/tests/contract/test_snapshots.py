@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part of the drivers' contract on snapshots; see test_drivers.py."""
 
+import functools
 import json
 import secrets
 import uuid
@@ -9,6 +10,7 @@ import testscenarios
 
 from attachd import exception
 from attachd.drivers import abilities, base
+from attachd.tests import concurrency
 from attachd.tests.contract.driving import GIB, MIB, ZEROS, DriverCase
 
 load_tests = testscenarios.load_tests_apply_scenarios
@@ -81,6 +83,29 @@ class SnapshotsTest(SnapshotCase):
         for snapshot, number in zip(taken, (0, 2), strict=True):
             created = self.from_snapshot(snapshot)
             self.assertEqual(bytes([number + 1]) * 4096, self.read(created, MIB, 4096))
+
+    def test_snapshots_of_one_volume_at_the_same_time_are_all_taken(self):
+        self.host()
+        volume = self.volume()
+        self.write(volume, (MIB, BEFORE))
+        asked = [base.SnapshotRef(f"{uuid.uuid4()}", volume, 1) for _ in range(4)]
+        notes = concurrency.run_at_once(
+            *(functools.partial(self.driver.create_snapshot, item) for item in asked)
+        )
+        self.assertEqual([], [note for note in notes if isinstance(note, Exception)])
+        taken = [
+            base.SnapshotRef(item.id, volume, 1, note)
+            for item, note in zip(asked, notes, strict=True)
+        ]
+        for snapshot in taken:
+            self.addCleanup(self.driver.delete_snapshot, snapshot)
+        self.write(volume, (MIB, AFTER))
+        created = self.from_snapshot(taken[-1])
+        self.assertEqual(BEFORE, self.read(created, MIB, len(BEFORE)))
+        deletions = (functools.partial(self.driver.delete_snapshot, item) for item in taken)
+        self.assertEqual([None] * len(taken), concurrency.run_at_once(*deletions))
+        self.assertEqual({}, dict(self.driver.list_snapshots()))
+        self.assertEqual(AFTER, self.read(volume, MIB, len(AFTER)))
 
     def test_snapshot_of_attached_volume_is_taken_or_refused_finally(self):
         host = self.host()
