@@ -136,18 +136,23 @@ def _set_latest(pool: Any, image_id: str, latest: bytes, limit: int = _NO_LIMIT)
 
     :param latest: what it says
     :param limit: its snapshots from this id on do not count: a host has written them
-    :returns: whether it still said so
+    :returns: whether it still said so, and was not changed meanwhile
     """
-    keys, lib = image_header.read(pool, image_id), bindings.load()
+    header, lib = object_names.header_name(image_id), bindings.load()
+    pool.stat(header)
+    version = pool.get_last_version()
+    keys = image_header.read(pool, image_id)
+    if keys.get(image_header.LATEST, b"") != latest:
+        return False
     found = max((item for item in image_header.snapshots(keys) if item < limit), default=0)
     with lib.rados.WriteOpCtx() as change:
-        change.omap_cmp(image_header.LATEST, latest)
+        change.assert_version(version)
         pool.set_omap(change, (image_header.LATEST,), (_NUMBER.pack(found),))
         base.check_still_owner()
         try:
-            pool.operate_write_op(change, object_names.header_name(image_id))
+            pool.operate_write_op(change, header)
         except lib.rados.Error as error:
-            if getattr(error, "errno", None) != errno.ECANCELED:
+            if getattr(error, "errno", None) not in {errno.ERANGE, errno.EOVERFLOW}:
                 raise
             return False
     return True

@@ -11,11 +11,12 @@ import shlex
 import struct
 import threading
 from typing import ClassVar
+from unittest import mock
 
 import fixtures
 
 from attachd import exception
-from attachd.ceph import bindings, object_names
+from attachd.ceph import bindings, image_header, object_names
 from attachd.drivers import base
 from attachd.drivers.rbd import objects
 from attachd.tests.fixtures import ceph, initiators, processes, requirements
@@ -277,9 +278,20 @@ class ChangedHeaderTest(HeaderCase):
         volume = self.victim
         self.write_block(volume, BLOCK)
         _, info = self.granted(volume, "ro")
-        self.change(self.connect(info), volume, {"snap_seq": number(2**63)})
+        host, read, left = self.connect(info), image_header.read, 4
+        self.change(host, volume, {"snap_seq": number(2**63)})
+
+        def read_and_let_host_write(*arguments):
+            nonlocal left
+            keys, left = read(*arguments), left - 1
+            if left > 0:
+                self.change(host, volume, {"snap_seq": number(2**63 + left)})
+            return keys
+
         copy, source = self.copy_of(volume)
-        self.driver.clone(copy, source)
+        with mock.patch.object(image_header, "read", read_and_let_host_write):
+            self.driver.clone(copy, source)
+        self.assertLessEqual(left, 0)
         self.assertEqual(BLOCK, self.read_as_manager(copy))
 
     def test_audit_finds_data_beyond_the_end_of_an_image_and_of_no_image(self):

@@ -31,7 +31,7 @@ def modules():
         Error=Error,
         Rados=mock.Mock(),
         ReadOpCtx=lambda: contextlib.nullcontext(mock.Mock(results=[])),
-        WriteOpCtx=lambda: contextlib.nullcontext(mock.Mock(steps=[])),
+        WriteOpCtx=lambda: contextlib.nullcontext(mock.Mock(steps=[], unsafe=True)),
         OSError=Error,
         **_subclasses("ObjectNotFound", "PermissionDeniedError", "PermissionError", "TimedOut"),
     )
@@ -53,6 +53,7 @@ class Pool:
 
     :ivar calls: object, class and method of each call of an object class
     :ivar answers: those of methods
+    :ivar writes_fail_with: the errors of the next write operations
     """
 
     def __init__(self, lib):
@@ -60,6 +61,7 @@ class Pool:
         self.objects = {}
         self.calls = []
         self.answers = {}
+        self.writes_fail_with = []
 
     def add_header(self, image_id, **changes):
         """Add the header of an image of one GiB."""
@@ -78,6 +80,9 @@ class Pool:
 
     def stat(self, name):
         self._get(name)
+
+    def get_last_version(self):
+        return 1
 
     def write_full(self, name, data):
         self.objects[name] = data
@@ -136,6 +141,8 @@ class Pool:
         change.steps.append(lambda keys: [keys.pop(name, None) for name in names])
 
     def operate_write_op(self, change, name):
+        if self.writes_fail_with:
+            raise self.writes_fail_with.pop()
         for step in change.steps:
             step(self.objects.setdefault(name, {}))
 

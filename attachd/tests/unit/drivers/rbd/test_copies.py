@@ -105,6 +105,18 @@ class CopiesTest(unittest.TestCase):
         self.assertEqual(6, copies.begin(self.pool, COPY, self.source).snapshot)
         self.assertEqual(3, self.latest())
 
+    def test_header_that_changes_while_it_is_corrected_is_read_again(self):
+        self.number_snapshots(4, 6, 7)
+        self.pool.add_header("10ab", snap_seq=b"\xff" * 8)
+        self.answer(STALE, STALE, None)
+        for code in (errno.ERANGE, errno.EOVERFLOW):
+            self.pool.writes_fail_with.append(fake_modules.Error("changed", code))
+        with mock.patch.object(copies, "_ATTEMPTS", 2), self.assertRaises(exception.BackendError):
+            copies.begin(self.pool, COPY, self.source)
+        self.assertEqual(1, len(self.pool.writes_fail_with))
+        self.assertEqual(2**64 - 1, self.latest())
+        self.assertEqual(7, copies.begin(self.pool, COPY, self.source).snapshot)
+
     def test_header_that_always_names_later_snapshots_is_an_error(self):
         self.number_snapshots(*range(1, 1000))
         self.answer(*[STALE] * 1000)
