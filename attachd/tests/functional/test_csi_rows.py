@@ -52,10 +52,10 @@ from attachd.tests.selection import full_only
 
 ELSEWHERE = {
     ("Probe", "Plugin not healthy"): (
-        "test_csi_identity.IdentityTest.test_driver_with_wrong_password_is_not_healthy"
+        "test_csi_identity.RefusedTest.test_driver_with_wrong_password_is_not_healthy"
     ),
     ("Probe", "Missing required dependency"): (
-        "test_csi_identity.IdentityTest.test_driver_with_wrong_password_is_not_healthy"
+        "test_csi_identity.RefusedTest.test_driver_with_wrong_password_is_not_healthy"
     ),
     ("CreateSnapshot", "Snapshot already exists but is incompatible"): (
         "test_csi_snapshots.CreateTest."
