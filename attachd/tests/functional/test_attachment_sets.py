@@ -63,7 +63,7 @@ class AttachmentSetsTest(SetCase):
         self.assert_all_removed()
 
     def test_failure_of_one_device_undoes_the_whole_set(self):
-        self.host.set("host_timeout = 2")
+        self.host.set("host_timeout = 8")
         self.host.start()
         fifo = self.host.folder / f"{agent_fork_server.HANGING}.{self.volumes[2]}"
         os.mkfifo(fifo)
