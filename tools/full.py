@@ -74,7 +74,7 @@ def _lab() -> list[Part]:
 PARTS = (
     _check("pep8"),
     _check("mypy"),
-    _tests("unit", "unit"),
+    _tests("unit", "unit", "--exclude-regex", r"\[full,"),
     _tests("contract", "contract", "--exclude-regex", r"\[full,"),
     _tests("functional", "functional", "--exclude-regex", r"\[full,"),
     _check("docs"),

@@ -437,4 +437,4 @@ class StoredTest(databases.DatabaseCase):
 class ManyStepsTest(ProtocolTest):
     """The same, for longer."""
 
-    steps, histories = 4, 600
+    steps, histories = 4, 150
