@@ -10,7 +10,6 @@ Source: loop(4) and linux/loop.h.
 from collections.abc import Callable, Collection, Iterable, Iterator
 import contextlib
 from dataclasses import dataclass
-import fcntl
 import itertools
 import os
 from pathlib import Path
@@ -23,7 +22,6 @@ from attachd.linux import loops
 _DEVICES = Path("/dev")
 _BLOCK = Path("/sys/block")
 
-_LOOP_CLR_FD = 0x4C01
 _DETACH_SECONDS = 2.0
 _POLL_INTERVAL = 0.02
 
@@ -136,7 +134,7 @@ def _clear(device: LoopDevice, backing: Path) -> None:
         if device in find(backing):
             base.check_still_owner()
             with contextlib.suppress(OSError):
-                fcntl.ioctl(descriptor, _LOOP_CLR_FD)
+                loops.free(descriptor)
 
 
 def _attached() -> Iterator[Path]:

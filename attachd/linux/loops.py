@@ -83,10 +83,28 @@ def release(path: str) -> None:
     """Let a device go away with its last user; raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        # It has a user at this moment, so the kernel only marks it.
-        fcntl.ioctl(descriptor, _LOOP_CLR_FD)
+        free(descriptor)
     finally:
         os.close(descriptor)
+
+
+def free(device: int) -> None:
+    """Let an open device go away with its last user; raises OSError.
+
+    The flag of "blockdev --setro" would stay, and keep the next program that is given this number
+    from writing.  It is removed when no one else has the device open, so that those who have,
+    such as writers that were stopped, never write again.
+
+    Source: the kernel's drivers/block/loop.c, loop_clr_fd(), loop_get_status().
+    """
+    fcntl.ioctl(device, _LOOP_CLR_FD)
+    try:
+        get_backing(device)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        # It is no longer in use, and cannot be opened again.
+        fcntl.ioctl(device, _BLKROSET, _OFF)
 
 
 def is_made_for(folder: Path, path: Path) -> bool:

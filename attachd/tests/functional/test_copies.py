@@ -11,7 +11,7 @@ from attachd.agent.journal import Entry, Journal
 from attachd.agent.mount import format_and_mount, mounts
 from attachd.agent.mount.mount_rules import MountRules
 from attachd.tests.fixtures import requirements
-from attachd.tests.fixtures.loop_devices import MIB, LoopDeviceCase
+from attachd.tests.fixtures.loop_devices import MIB, LoopDeviceCase, attach
 from attachd.tests.selection import full_only
 
 SIZES = {"ext4": 16 * MIB, "xfs": 300 * MIB, "btrfs": 128 * MIB}
@@ -101,7 +101,7 @@ class CopyTest(LoopDeviceCase):
 
     def test_same_xfs_by_another_device_is_not_mounted_twice(self):
         device, folder = self.mounted("xfs")
-        other = self.run_tool("losetup", "--find", "--show", f"{self.file_of(device)}").strip()
+        other = attach(self.file_of(device))
         self.addCleanup(self.run_tool, "losetup", "--detach", other)
         message = f"{other} is the same volume as {device}, which is mounted at {folder}"
         with self.assertRaisesRegex(exception.HostError, message):

@@ -14,7 +14,7 @@ from attachd.agent.mount import filesystems, mounts, open_handles
 from attachd.agent.mount.mount_rules import MountRules
 from attachd.linux import mountinfo
 from attachd.tests.fixtures import fake_host, requirements
-from attachd.tests.fixtures.loop_devices import MIB, LoopDeviceCase
+from attachd.tests.fixtures.loop_devices import MIB, LoopDeviceCase, attach
 from attachd.tests.selection import full_only
 
 _MAPPER = """
@@ -326,7 +326,7 @@ class UnmountTest(LoopDeviceCase):
         self.refused(f"the mount of {second} at {beneath}")
 
     def test_unmount_with_loop_device_over_a_file_is_refused(self):
-        loop = self.run_tool("losetup", "--find", "--show", str(self.file)).strip()
+        loop = attach(self.file)
         self.addCleanup(self.goes)
         self.addCleanup(self.run_tool, "losetup", "--detach", loop)
         self.refused(f"{loop} over {self.file}")

@@ -10,7 +10,7 @@ from attachd import exception
 from attachd.agent.mount import mounts, open_handles
 from attachd.linux import device_nodes
 from attachd.tests.fixtures import requirements
-from attachd.tests.fixtures.loop_devices import MIB, LoopDeviceCase
+from attachd.tests.fixtures.loop_devices import MIB, LoopDeviceCase, attach
 from attachd.tests.selection import full_only
 from attachd.tests.wait import wait_until
 
@@ -64,7 +64,7 @@ class UsersTest(LoopDeviceCase):
     def test_open_handles_name_loop_device(self):
         device = self.device()
         self.addCleanup(open_handles.check_unused, device)
-        loop = self.run_tool("losetup", "--find", "--show", device).strip()
+        loop = attach(device)
         self.addCleanup(self.run_tool, "losetup", "--detach", loop)
         self.used(device, f"{loop} on top of {device}")
 

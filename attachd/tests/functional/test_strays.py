@@ -14,7 +14,7 @@ from attachd.client import strays
 from attachd.client.service import RemoteAttachment, Service
 from attachd.client.strays import State
 from attachd.tests.fixtures import processes
-from attachd.tests.fixtures.loop_devices import detach_under
+from attachd.tests.fixtures.loop_devices import attach, detach_under
 from attachd.tests.fixtures.user_space_devices import OPTIONS, UserSpaceDeviceCase, write_at
 from attachd.tests.functional.host_cli_case import HostCliCase
 from attachd.tests.selection import full_only
@@ -42,7 +42,7 @@ class LoopTest(HostCliCase):
         file = self.folder / "exports" / f"{uuid.uuid4()}" / f"{uuid.uuid4()}"
         file.parent.mkdir(parents=True)
         file.write_bytes(bytes(2**20))
-        device = self.run_command("losetup", "--find", "--show", f"{file}").strip()
+        device = attach(file)
         self.addCleanup(detach_under, file.parent)
         return device, file
 

@@ -98,8 +98,7 @@ def detach(image: Path, *, lock: int) -> None:
     :param lock: see commands.run()
     :raises HostError: a device is mounted or open; it goes away with its last user
     """
-    loops = list_over(image)
-    for loop in loops:
+    for loop in list_over(image):
         _clear(loop, image, lock)
     deadline = time.monotonic() + DETACH_TIMEOUT
     while remaining := list_over(image):
@@ -117,11 +116,12 @@ def detach(image: Path, *, lock: int) -> None:
 
 
 def _clear(loop: LoopDevice, image: Path, lock: int) -> None:
-    with contextlib.suppress(OSError), Path(loop.path).open("rb", buffering=0):
+    with contextlib.suppress(OSError), Path(loop.path).open("rb", buffering=0) as device:
         # While it is open here, it cannot be reused for another file.
         if loop in list_over(image) and not loop.closing:
             with contextlib.suppress(exception.HostError):
                 commands.run("losetup", "--detach", loop.path, pass_fds=[lock])
+            loops.free(device.fileno())
 
 
 def _describe(path: str) -> LoopDevice:
