@@ -8,6 +8,9 @@ time.  Projects have turns one after the other: one with hundreds of calls delay
 by one call at most.  A call is refused if it gets no turn in time, if too many threads wait, or if
 its backend answers nothing.  Calls for a backend that answers nothing hold their threads, and not
 the turns of calls for other backends.
+
+A thread has one turn: what it calls meanwhile needs no other one, for which it might wait until
+all of its project wait so.
 """
 
 from collections import Counter
@@ -47,6 +50,7 @@ class Limits(NamedTuple):
         following
     :ivar threads: in progress or waiting for their turn
     :ivar threads_of_project: of them of one project
+    :ivar threads_with_turns: as ``threads``, for a call that need not wait
     """
 
     process: int
@@ -55,6 +59,7 @@ class Limits(NamedTuple):
     volume: int
     threads: int
     threads_of_project: int
+    threads_with_turns: int
 
 
 class _Limit(enum.StrEnum):
@@ -137,8 +142,9 @@ class _Calls:
         maximum = limits()
         reached = self._reached(call, maximum)
         refused_by = reached
-        if reached not in {None, _Limit.UNRESPONSIVE}:
-            refused_by = self._full(call, maximum)
+        if reached is not _Limit.UNRESPONSIVE:
+            # Also of a call that has a turn: those for silent servers hold threads beside turns.
+            refused_by = self._full(call, maximum, waits=reached is not None)
         if refused_by:
             raise self._error(refused_by, call, maximum)
         return reached
@@ -277,11 +283,12 @@ class _Calls:
         now = time.monotonic()
         return now - self.silent_since.get(server, now)
 
-    def _full(self, call: _Call, maximum: Limits) -> _Limit | None:
-        """Return the limit that a call would exceed by waiting."""
+    def _full(self, call: _Call, maximum: Limits, *, waits: bool) -> _Limit | None:
+        """Return the limit that one more thread would exceed."""
         if call.project_id and self.held[call.project_id] >= maximum.threads_of_project:
             return _Limit.THREADS_OF_PROJECT
-        return _Limit.THREADS if self.held.total() >= maximum.threads else None
+        threads = maximum.threads if waits else maximum.threads_with_turns
+        return _Limit.THREADS if self.held.total() >= threads else None
 
     def _error(self, limit: _Limit, call: _Call, maximum: Limits) -> exception.AttachdError:
         metrics.count(metrics.RPC_REFUSED, limit)
@@ -296,7 +303,7 @@ class _Calls:
             case _Limit.THREADS_OF_PROJECT:
                 return _busy(f"{project} has {maximum.threads_of_project} {waiting}")
             case _Limit.THREADS:
-                reason = f"The API has {maximum.threads} {waiting}"
+                reason = f"The API has {self.held.total()} {waiting}"
             case _Limit.PROCESS:
                 reason = f"The API has {maximum.process} {no_turn}"
             case _Limit.BACKEND:
@@ -321,7 +328,17 @@ def _named(server: str) -> str:
     return f"T{server[1:]}" if server.startswith("the ") else f"Backend {server}"
 
 
+class _Thread(threading.local):
+    """What a thread of the web server has.
+
+    :ivar has_turn: whether it is inside of :func:`slot`
+    """
+
+    has_turn = False
+
+
 _calls = _Calls(DEFAULT_THREADS)
+_thread = _Thread()
 
 
 def _reset_after_fork() -> None:
@@ -340,7 +357,8 @@ def set_threads(threads: int) -> None:
 def limits() -> Limits:
     """Return the limits, from the options or from the number of threads.
 
-    An eighth of the threads remains for event watchers and for requests that wait for no manager.
+    An eighth of the threads remains for event watchers and for requests that wait for no manager,
+    and for calls that need not wait; half of it does not even serve those.
     """
     options, threads = CONF.rpc, max(1, _calls.threads * 7 // 8)
     process = options.max_calls or min(DEFAULT_CALLS, max(1, _calls.threads * 5 // 8))
@@ -351,6 +369,7 @@ def limits() -> Limits:
         options.max_calls_per_volume or max(1, process // 3),
         max(threads, process),
         max(1, threads * 7 // 8),
+        max(_calls.threads * 15 // 16, threads, process),
     )
 
 
@@ -384,13 +403,17 @@ def slot(server: str, volume_id: str | None, project_id: str | None) -> Iterator
     :raises TooManyCalls: the volume or the project has too many calls
     :raises Unavailable: the backend or this process has, or the backend answers nothing
     """
+    if _thread.has_turn:
+        yield 0.0
+        return
     call = _Call(server, volume_id or "", project_id or "")
     waited = _calls.enter(call)
-    answered = True
+    answered, _thread.has_turn = True, True
     try:
         yield waited
     except (messaging.MessagingTimeout, exception.AgentTimeout):
         answered = False
         raise
     finally:
+        _thread.has_turn = False
         _calls.end(call, answered=answered)

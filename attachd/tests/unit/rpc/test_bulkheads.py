@@ -42,6 +42,7 @@ class _BulkheadCase(conf_fixture.DefaultConfCase):
         self.addCleanup(stack.close)
         for _ in range(count):
             stack.enter_context(bulkheads.slot(server, volume, project))
+            bulkheads._thread.has_turn = False  # as if each had a thread
         return stack
 
     def give_up(self):
@@ -222,7 +223,7 @@ class TurnTest(_BulkheadCase):
         bulkheads.set_threads(11)
         self.limit(process=1)
         maximum = bulkheads.limits()
-        self.assertEqual((9, 7), maximum[-2:])
+        self.assertEqual((9, 7, 10), maximum[-3:])
         for number in range(7):
             self.start(f"{number}", project="p")
         with self.assertRaisesRegex(
@@ -274,6 +275,36 @@ class TurnTest(_BulkheadCase):
                 self.assertFalse(self.calls.in_progress)
             self.limit(**{limit: 100})
 
+    def test_calls_for_many_silent_servers_leave_threads_to_others(self):
+        bulkheads.set_threads(48)
+        self.limit(process=None)
+        maximum = bulkheads.limits()
+        self.never_wait()
+
+        def call_silent(project):
+            for number in range(100):
+                self.now += bulkheads.OPEN_AFTER + 1
+                self.add_calls(8, f"{project}{number}@b", project=project)
+
+        with self.assertRaisesRegex(exception.TooManyCalls, "Project p has 36 calls in progress"):
+            call_silent("p")
+        self.assertEqual(maximum.threads_of_project, self.calls.held["p"])
+        self.add_calls(1, "h@b", project="q").close()
+        with self.assertRaisesRegex(exception.Unavailable, "The API has 45 calls in progress or"):
+            call_silent("q")
+
+    def test_call_in_a_call_needs_no_turn_of_its_own(self):
+        self.limit(per_project=1)
+        self.never_wait()
+        with bulkheads.slot("h@b", None, "p") as first:
+            with bulkheads.slot("h@c", "v", "p") as second:
+                self.assertEqual((0, 0), (first, second))
+                self.assertEqual(1, bulkheads.calls_in_progress())
+            self.assertEqual(1, bulkheads.calls_in_progress())
+        self.assertFalse(self.calls.held)
+        with bulkheads.slot("h@b", None, "p"), self.assertRaises(exception.TooManyCalls):
+            self.pool.submit(self.add_calls, 1, project="p").result(TIMEOUT)
+
 
 class DerivedLimitTest(_BulkheadCase):
     def setUp(self):
@@ -285,13 +316,15 @@ class DerivedLimitTest(_BulkheadCase):
             bulkheads.set_threads(threads)
             limits = bulkheads.limits()
             self.assertLess(limits.threads, threads)
+            self.assertLess(limits.threads_with_turns, threads)
+            self.assertLessEqual(limits.threads, limits.threads_with_turns)
             self.assertLessEqual(limits.process, limits.threads)
             self.assertEqual(sorted(limits[:4], reverse=True), list(limits[:4]))
             self.assertGreater(limits.volume, 0)
 
     def test_limits_of_1024_threads_leave_some_to_other_projects(self):
         bulkheads.set_threads(1024)
-        self.assertEqual((30, 20, 15, 10, 896, 784), bulkheads.limits())
+        self.assertEqual((30, 20, 15, 10, 896, 784, 960), bulkheads.limits())
 
     def test_options_replace_derived_limits(self):
         self.limit(process=10, per_volume=9)
