@@ -89,6 +89,12 @@ class Backoff:
         self._failures[item_id] = _Failure(pause, time.monotonic() + pause)
         return pause
 
+    def restart_pause(self, item_id: str) -> None:
+        """Let the pause of an item that has failed begin now."""
+        if (failure := self._failures.get(item_id)) is not None:
+            retry_at = time.monotonic() + failure.pause
+            self._failures[item_id] = failure._replace(retry_at=retry_at)
+
     def record_success(self, item_id: str) -> None:
         """Remove the failures of an item."""
         self._failures.pop(item_id, None)

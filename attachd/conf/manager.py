@@ -103,7 +103,8 @@ OPTIONS = [
         "copies_per_backend",
         default=4,
         min=1,
-        help="How many volumes one process copies at the same time for one backend; others wait.",
+        help="How many volumes one process copies at the same time for one backend; others wait. "
+        "A project has at most three quarters of them.",
     ),
     cfg.IntOpt(
         "report_interval",

@@ -5,10 +5,11 @@ Copying a volume may take hours: in the threads that answer calls, a few copies 
 attaches.  A background task is given up when the process ends, and recovery of another process
 starts it again: the row still says that it has to be done.
 
-Projects take turns: the many copies of one project do not delay the only one of another.  A task
-that has to wait for something gives its place up meanwhile.
+Projects take turns, and none has all places: the many copies of one project do not delay the only
+one of another.  A task that has to wait for something gives its place up meanwhile.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 import contextlib
 import contextvars
@@ -21,7 +22,7 @@ from typing import Any, Final, NamedTuple
 from oslo_context import context as oslo_context
 from oslo_log import log
 
-from attachd.rpc.fair_queue import FairQueue
+from attachd.rpc.fair_queue import FairQueue, Place
 
 LOG = log.getLogger(__name__)
 
@@ -56,17 +57,20 @@ def of_project(project_id: str) -> Iterator[None]:
 class BackgroundTasks:
     """The background tasks of one backend in one process.
 
-    :param max_running: how many run at the same time; the others wait
+    :param max_running: how many run at the same time, of one project three quarters of them; the
+        others wait
     """
 
     def __init__(self, name: str, max_running: int) -> None:
         self._name = name
         self._max_running = max_running
+        self._max_of_project = max_running - max_running // 4
         self._changed = threading.Condition()
         self._waiting: FairQueue[_Task] = FairQueue()
         self._postponed: list[tuple[float, int, _Task]] = []
         self._numbers = itertools.count()
         self._volume_ids: set[str] = set()
+        self._running: Counter[str] = Counter()  # By project.
         self._threads = 0
 
     def submit(self, volume_id: str, call: Callable[[], object]) -> None:
@@ -88,6 +92,11 @@ class BackgroundTasks:
         name = f"background-{self._name}"
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
+    def has_task(self, volume_id: str) -> bool:
+        """Return whether the task of a volume runs, or waits."""
+        with self._changed:
+            return volume_id in self._volume_ids
+
     @property
     def is_busy(self) -> bool:
         """Whether a task runs, or waits."""
@@ -108,6 +117,7 @@ class BackgroundTasks:
 
     def _end(self, task: _Task, result: object) -> None:
         with self._changed:
+            self._running -= Counter([task.project_id])
             if isinstance(result, Later):
                 again_at = time.monotonic() + result.seconds
                 heapq.heappush(self._postponed, (again_at, next(self._numbers), task))
@@ -120,13 +130,17 @@ class BackgroundTasks:
             while True:
                 while self._postponed and self._postponed[0][0] <= time.monotonic():
                     self._put(heapq.heappop(self._postponed)[2])
-                taken = self._waiting.take(lambda _place: True)
+                taken = self._waiting.take(self._is_within_share)
                 if taken is not None:
+                    self._running[taken[1].project_id] += 1
                     return taken[1]
                 if not self._postponed:
                     self._threads -= 1
                     return None
                 self._changed.wait(self._postponed[0][0] - time.monotonic())
+
+    def _is_within_share(self, place: Place) -> bool:
+        return self._running[place[0]] < self._max_of_project
 
     def _put(self, task: _Task) -> None:
         self._waiting.put((task.project_id,), task)

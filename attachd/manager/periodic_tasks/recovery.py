@@ -5,12 +5,18 @@ ensure_exports.py restores what a backend has lost.
 All input comes from the rows.  Each operation goes through the same functions as a client's call,
 under the same lease: the work of a living process is left to it, and that of a dead process is
 taken over with its lease.
+
+Operations may be slow, and fail again and again, such as those of a project on storage that it has
+spoilt.  So they are tried in an order that is fair to the others, and the rows are read again
+after some seconds.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 import datetime
 import functools
-from typing import NamedTuple
+import time
+from typing import Final, NamedTuple
 
 from oslo_log import log
 
@@ -50,6 +56,9 @@ LOG = log.getLogger(__name__)
 GRACE_PERIOD = 3.0
 """Seconds in which a message should have come to a manager."""
 
+PASS_TIME: Final = 3.0
+"""Seconds after which a pass begins no further operation, and the rows are read again."""
+
 
 class RecoveryLoop(PeriodicTask):
     """Recovery of rows, and expiry of reservations, for one backend in one process.
@@ -61,6 +70,7 @@ class RecoveryLoop(PeriodicTask):
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
         self._backoff = Backoff()
+        self._turns = Turns(PASS_TIME)
         self._boot_id = backend.boot_id
         self._resumed = False
 
@@ -69,7 +79,7 @@ class RecoveryLoop(PeriodicTask):
         self._resumed = False
 
     def run_once(self) -> None:
-        """Finish interrupted operations."""
+        """Finish interrupted operations, as many as a pass has time for."""
         if self._backend.error is not None:
             self._resumed = False
             self._backoff.clear()
@@ -78,10 +88,11 @@ class RecoveryLoop(PeriodicTask):
         if self._boot_id != self._backend.boot_id:
             self._boot_id = self._backend.boot_id
             self._backoff.clear()  # What has failed with the former start may succeed now.
-        if self._resumed:
-            recover_stale(self._backend, self._backoff)
+        recover = recover_stale if self._resumed else recover_all
+        recover(self._backend, self._backoff, self._turns)
+        if self._turns.is_cut:
+            self.wake()
         else:
-            recover_all(self._backend, self._backoff)
             self._resumed = True
         purge.expire_attachments(self._backend)
 
@@ -92,10 +103,12 @@ RecoverableRow = RecoverableAttachmentRow | RecoverableSnapshotRow | Recoverable
 class PendingWork(NamedTuple):
     """The operation that one row still needs.
 
+    :ivar rank: of its kind; those of a lower one begin first
     :ivar volume_id: of the lease that the operation takes; the snapshot's if it is one of that
     :ivar row: as it was read
     """
 
+    rank: int
     volume_id: str
     row: RecoverableRow
     run: Callable[[], object]
@@ -114,38 +127,80 @@ class PendingWork(NamedTuple):
         return f"{kind} {self.row_id}"
 
 
-def recover_all(backend: Backend, backoff: Backoff) -> int:
+class Turns:
+    """The turns of projects in passes of a limited time.
+
+    Operations that were not tried yet begin first; of them those of attachments, since work on
+    volumes may take minutes, and a host waits for its access.
+
+    :param pass_time: seconds after which a pass begins no further operation; None: any
+    :ivar is_cut: whether the last pass has left operations to the next one
+    """
+
+    def __init__(self, pass_time: float | None = None) -> None:
+        self._pass_time = float("inf") if pass_time is None else pass_time
+        self._last_started: dict[str, float] = {}  # By project.
+        self._deadline: float | None = None
+        self.is_cut = False
+
+    def begin_pass(self, pending: Iterable[PendingWork], backoff: Backoff) -> list[PendingWork]:
+        """Return operations in the order in which they begin."""
+        self._deadline, self.is_cut = None, False
+        numbers: Counter[tuple[bool, int, str]] = Counter()
+
+        def order(work: PendingWork) -> tuple[bool, int, int, float]:
+            was_tried, project = backoff.has_failed(work.row_id), work.row["project_id"]
+            numbers[place := (was_tried, work.rank, project)] += 1
+            return was_tried, work.rank, numbers[place], self._last_started.get(project, 0.0)
+
+        ordered = sorted(pending, key=order)
+        projects = {work.row["project_id"] for work in ordered}
+        self._last_started = {
+            name: moment for name, moment in self._last_started.items() if name in projects
+        }
+        return ordered
+
+    def may_begin(self, work: PendingWork) -> bool:
+        """Return whether one more operation may begin, as the first one of a pass always may."""
+        now = time.monotonic()
+        if self._deadline is None:
+            self._deadline = now + self._pass_time
+        self.is_cut = now > self._deadline
+        if not self.is_cut:
+            self._last_started[work.row["project_id"]] = now
+        return not self.is_cut
+
+
+def recover_all(backend: Backend, backoff: Backoff, turns: Turns | None = None) -> int:
     """Finish the operation of every transitional or uncertain row of this backend that is not in
     progress.
 
-    :param backoff: former failures
+    :param backoff: former attempts
+    :param turns: None: there is no limit of the time
     :returns: how many rows were left as they were, to be tried again
     """
-    return _recover(backend, _pending(backend, backoff), backoff)
+    return _recover(backend, _pending(backend, backoff), backoff, turns or Turns())
 
 
-def recover_stale(backend: Backend, backoff: Backoff) -> int:
+def recover_stale(backend: Backend, backoff: Backoff, turns: Turns | None = None) -> int:
     """Finish operations of dead processes, and those that no process has begun for some time.
 
     In the second case the message was lost, with the API or with a manager, or the end of the
     operation could not be stored.  To be early does no harm: a message that arrives later finds
     the operation done.  The function does not wait for an operation in progress.
 
-    :param backoff: former failures
-    :returns: as :func:`recover_all`
+    Parameters and result are as of :func:`recover_all`.
     """
     before = models.now() - datetime.timedelta(seconds=GRACE_PERIOD)
-    remaining = _recover(
-        backend,
-        [
-            work
-            for work in _pending(backend, backoff)
-            if work.row["orphaned"]
-            or backoff.has_failed(work.row_id)
-            or (_last_change(work.row) < before and backend.is_idle(work.volume_id))
-        ],
-        backoff,
-    )
+
+    def is_due(work: PendingWork) -> bool:
+        if work.row["orphaned"] or backend.background_tasks.has_task(work.row_id):
+            return True
+        is_old = backoff.has_failed(work.row_id) or _last_change(work.row) < before
+        return is_old and backend.is_idle(work.volume_id)
+
+    due = [work for work in _pending(backend, backoff) if is_due(work)]
+    remaining = _recover(backend, due, backoff, turns or Turns())
     release_orphaned_leases(backend)
     return remaining
 
@@ -154,18 +209,22 @@ def _last_change(row: RecoverableRow) -> datetime.datetime:
     return row["updated_at"] or row["created_at"]
 
 
-def _recover(backend: Backend, pending: Iterable[PendingWork], backoff: Backoff) -> int:
+def _recover(
+    backend: Backend, pending: Iterable[PendingWork], backoff: Backoff, turns: Turns
+) -> int:
     remaining = 0
-    for work in pending:
-        if not backoff.may_retry(work.row_id):
+    for work in turns.begin_pass(pending, backoff):
+        if backend.background_tasks.has_task(work.row_id):
+            backoff.restart_pause(work.row_id)
+        elif not backoff.may_retry(work.row_id) or not turns.may_begin(work):
             remaining += 1
-        elif _run(work):
-            backoff.record_success(work.row_id)
-            telemetry.count_recovery(backend, "takeover" if work.row["orphaned"] else "finish")
         else:
+            is_done = _run(work)
+            # A row that still needs work in a later pass, as after a background task, has failed.
             backoff.record_failure(work.row_id)
-            telemetry.count_recovery(backend, "postpone")
-            remaining += 1
+            done = "takeover" if work.row["orphaned"] else "finish"
+            telemetry.count_recovery(backend, done if is_done else "postpone")
+            remaining += not is_done
     return remaining
 
 
@@ -200,14 +259,13 @@ def _pending(backend: Backend, backoff: Backoff) -> list[PendingWork]:
     attachment_rows = attachment_store.list_recoverable(backend.host, member_id)
     destinations = attachment_moves.list_unfinished(backend.host, member_id)
     pending = [
-        # Attachments first: work on volumes may take minutes, and a host waits for its access.
         *(
-            PendingWork(row["volume_id"], row, _attachment_work(backend, row))
+            PendingWork(0, row["volume_id"], row, _attachment_work(backend, row))
             for row in attachment_rows
         ),
-        *(PendingWork(row["volume_id"], row, _move_work(backend, row)) for row in destinations),
-        *(PendingWork(row["id"], row, _snapshot_work(backend, row)) for row in snapshot_rows),
-        *(PendingWork(row["id"], row, _volume_work(backend, row)) for row in volume_rows),
+        *(PendingWork(0, row["volume_id"], row, _move_work(backend, row)) for row in destinations),
+        *(PendingWork(1, row["id"], row, _snapshot_work(backend, row)) for row in snapshot_rows),
+        *(PendingWork(1, row["id"], row, _volume_work(backend, row)) for row in volume_rows),
     ]
     backoff.retain({work.row_id for work in pending})
     return pending

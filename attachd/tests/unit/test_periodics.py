@@ -122,6 +122,18 @@ class BackoffTest(unittest.TestCase):
         self.assertEqual(MIN_BACKOFF, self._pause())
         self.backoff.record_success("two")
 
+    def test_restarted_pause_has_its_length(self):
+        self.backoff.record_failure("one")
+        self.now += MIN_BACKOFF
+        self.assertTrue(self.backoff.may_retry("one"))
+        self.backoff.restart_pause("one")
+        self.now += MIN_BACKOFF - 1
+        self.assertFalse(self.backoff.may_retry("one"))
+        self.now += 1
+        self.assertTrue(self.backoff.may_retry("one"))
+        self.backoff.restart_pause("two")
+        self.assertFalse(self.backoff.has_failed("two"))
+
     def test_backoff_retain_removes_other_items(self):
         for text in ("one", "two"):
             self.backoff.record_failure(text)

@@ -89,6 +89,23 @@ class BackgroundTasksTest(unittest.TestCase):
         order = self.started[2:]
         self.assertLess(max(order.index("6"), order.index("7")), order.index("4"), order)
 
+    def test_a_quarter_of_the_places_is_left_to_other_projects(self):
+        self.work = BackgroundTasks("shelf", 4)
+        with background_tasks.of_project("a"):
+            for name in "12345":
+                self.submit(name)
+        wait_until(lambda: len(self.started) == 3)
+        with background_tasks.of_project("b"):
+            self.submit("6")
+        wait_until(lambda: "6" in self.started)
+        self.assertEqual(4, len(self.started))
+        self.assertTrue(self.work.has_task("5"))
+        self.go_on.set()
+        wait_until(lambda: not self.work.is_busy)
+        self.assertEqual(set("123456"), set(self.started))
+        self.assertFalse(self.work.has_task("5"))
+        self.assertFalse(self.work._running)
+
     def test_project_of_request_counts_where_no_other_is_named(self):
         before = oslo_context.get_current()
         self.addCleanup(setattr, oslo_context._request_store, "context", before)

@@ -14,6 +14,7 @@ from attachd.db.agents import agent_transitions
 from attachd.db.attachments import attachment_store
 from attachd.db.cluster import members, volume_leases
 from attachd.db.volumes import volume_store
+from attachd.images.glance import ImageApi
 from attachd.manager import attach, detach, notify, volumes
 from attachd.manager.periodic_tasks import recovery
 from attachd.manager.periodic_tasks.ensure_exports import EnsureExportsTask
@@ -601,3 +602,82 @@ class RecoveryLoopTest(backends.BackendCase):
             wait_until(lambda: resume.call_count == 2)
             self.loop.stop()
             self.loop.join(TIMEOUT)
+
+
+class FairPassTest(backends.BackendCase):
+    """Passes over the rows of several projects, some of which fail slowly."""
+
+    def setUp(self):
+        super().setUp()
+        self.loop = RecoveryLoop(self.backend)
+        self.order = []
+        self.driver.script = self.fail_slowly
+        self.enterContext(mock.patch.object(recovery, "GRACE_PERIOD", -1.0))
+
+    def add(self, project):
+        """Return an attachment whose disconnect has to be finished."""
+        volume_id = db_rows.add_volume(project_id=project)["id"]
+        return db_rows.add_attachment(volume_id, "disconnecting", project_id=project)["id"]
+
+    def fail_slowly(self, call):
+        """Fail all calls for project "slow", each of which takes longer than a pass."""
+        if call.method != "revoke":
+            return
+        project = db_rows.get_attachment(call.attachment)["project_id"]
+        self.order.append(project)
+        if project == "slow":
+            self.now += recovery.PASS_TIME + 1
+            raise exception.BackendError("spoilt")
+
+    def use_clock(self):
+        self.now = 1000.0
+        for module in ("attachd.periodics", recovery.__name__):
+            self.enterContext(mock.patch(f"{module}.time")).monotonic = lambda: self.now
+
+    def test_row_that_appears_in_a_slow_pass_does_not_wait_for_its_end(self):
+        self.use_clock()
+        slow = [self.add("slow") for _ in range(5)]
+        self.loop.run_once()
+        self.assertEqual((["slow"], True), (self.order, self.loop._wake.is_set()))
+        self.add("other")
+        self.loop.run_once()
+        self.assertEqual(["slow", "other", "slow"], self.order)
+        for _ in range(5):
+            self.loop.run_once()
+        self.assertTrue(all(map(self.loop._backoff.has_failed, slow)))
+
+    def test_projects_have_turns_and_failed_rows_are_last(self):
+        self.use_clock()
+        self.add("slow")
+        self.loop.run_once()
+        self.now += MIN_BACKOFF
+        for project in ("a", "a", "a", "b"):
+            self.add(project)
+        self.loop.run_once()
+        self.assertEqual(["slow", "a", "b", "a", "a", "slow"], self.order)
+
+    def test_background_task_that_is_left_to_recovery_has_a_growing_pause(self):
+        self.use_clock()
+        attempts, go_on = [], threading.Semaphore(0)
+
+        def be_away():
+            attempts.append(self.now)
+            go_on.acquire(timeout=TIMEOUT)
+            raise exception.ImageServiceUnavailable(reason="away")
+
+        self.enterContext(mock.patch.object(ImageApi, "of_service", be_away))
+        values = {"image_id": models.new_id(), "provider": {"lun": 1}}
+        db_rows.add_volume("downloading", owner=backends.HOST, **values)
+        tasks = self.backend.background_tasks
+        for number in range(1, 4):
+            self.loop.run_once()
+            wait_until(lambda: len(attempts) == number)  # noqa: B023  it ends in this turn
+            self.now += 100  # The pause begins at the end of the task.
+            self.loop.run_once()
+            go_on.release()
+            wait_until(lambda: not tasks.is_busy)
+            self.now += MIN_BACKOFF * 2 ** (number - 1) - 1
+            self.loop.run_once()
+            self.assertFalse(tasks.is_busy)
+            self.now += 1
+        self.assertEqual(3, len(attempts))
