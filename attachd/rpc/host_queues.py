@@ -66,6 +66,7 @@ class Intake:
 
     :param submit: executes a message when its turn comes
     :param send: sends an answer; takes reply queue, message id, result and failure
+    :param paused: while it is set, no message is acknowledged
     """
 
     def __init__(
@@ -74,11 +75,13 @@ class Intake:
         send: Callable[[str, str | None, Any, Any], object],
         reader: admission.Reader,
         drops: admission.DropLog,
+        paused: threading.Event,
     ) -> None:
         self._submit = submit
         self._send = send
         self._reader = reader
         self._drops = drops
+        self._paused = paused
         self._is_closed = threading.Event()
         self._seen = SeenIds()
         self._held: deque[tuple[admission.Budget, Any]] = deque()
@@ -98,7 +101,10 @@ class Intake:
         if (request := self._read(budget, message)) is not None:
             budget.add_waiting(request.size)
             self._submit(self._to_incoming(request, budget))
-        if budget.may_send():
+        self._acknowledge(budget, message)
+
+    def _acknowledge(self, budget: admission.Budget, message: Any) -> None:
+        if budget.may_send() and not self._paused.is_set():
             message.channel.basic_ack(message.delivery_tag)
         else:
             self._held.append((budget, message))
@@ -136,18 +142,20 @@ class Intake:
 
     def acknowledge_held(self) -> None:
         """Acknowledge the messages of the hosts that may send the next one."""
-        for _ in range(len(self._held)):
-            budget, message = self._held.popleft()
-            if budget.may_send():
-                message.channel.basic_ack(message.delivery_tag)
-            else:
-                self._held.append((budget, message))
+        if not self._paused.is_set():
+            for _ in range(len(self._held)):
+                self._acknowledge(*self._held.popleft())
 
 
 class HostQueues:
-    """The hosts whose queues the servers of this process read."""
+    """The hosts whose queues the servers of this process read.
+
+    :ivar paused: while it is set, the servers acknowledge nothing, so that each queue gives them
+        one more message at most, and the others to other managers
+    """
 
     def __init__(self) -> None:
+        self.paused = threading.Event()
         self._lock = threading.Lock()
         self._hosts: dict[str, None] = {}
         self._servers: list[CallServer] = []
@@ -188,7 +196,7 @@ class CallServer(ReceivingServer):
         self._queues = queues
         timeout = broker.option(url, "kombu_missing_consumer_retry_timeout")
         self._sender = AnswerSender(broker.Sender(url), timeout)
-        self._intake = Intake(self.submit, self._sender.send, reader, queues.drops)
+        self._intake = Intake(self.submit, self._sender.send, reader, queues.drops, queues.paused)
         self._declarer = CallQueues(url)
         self._lock = threading.Lock()
         self._hosts: set[str] = set()

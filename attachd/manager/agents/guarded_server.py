@@ -2,7 +2,9 @@
 """The server for agents of a process that stops to receive calls while it cannot answer them.
 
 A process that cannot use the database, or whose threads are all stuck, would keep the calls that
-it gets, although other managers could answer them.  So it ends its server, and starts another one
+it gets, although other managers could answer them.  So it pauses its server, and keeps its queues:
+mostly the database is slow for a moment, and so for all managers at once, while it takes a minute
+to read the queues of 10,000 hosts anew.  If that lasts, it ends its server, and starts another one
 when it can store something again.
 """
 
@@ -38,6 +40,9 @@ START_INTERVAL: Final = 5.0
 CHECK_INTERVAL: Final = 1.0
 """Seconds between two checks of a server that works."""
 
+LEAVE_AFTER: Final = 30.0
+"""Seconds of a pause after which the server is ended."""
+
 MAX_DURATION: Final = 1.5
 """Seconds after which a check counts as failed; far below the third of the shortest lease in which
 an agent gets an answer from another manager."""
@@ -72,6 +77,10 @@ class _Check:
         end = boot_clock() if self._ended_at is None else self._ended_at
         return end - self._began_at > MAX_DURATION
 
+    def has_succeeded(self) -> bool:
+        """Return whether it has ended well and in time."""
+        return self.has_ended() and self.error is None and not self.is_slow()
+
     def is_due(self) -> bool:
         """Return whether it is time for the next one."""
         return self.has_ended() and boot_clock() - self._began_at >= CHECK_INTERVAL
@@ -88,6 +97,7 @@ class GuardedAgentServer:
         self._server: AgentRpcServer | None = None
         self._answering: _Check | None = None
         self._storing: _Check | None = None
+        self._paused_at: float | None = None
         self._silences = 0
         self._restarted_at = float("-inf")
         self._began_at = float("-inf")
@@ -112,7 +122,7 @@ class GuardedAgentServer:
             server.stop()
 
     def run_once(self) -> None:
-        """Start the server, or stop it, as far as this process can answer."""
+        """Start, pause, resume or stop the server, as far as this process can answer."""
         server = self._server
         if server is None:
             if self._can_store():
@@ -121,12 +131,44 @@ class GuardedAgentServer:
             if boot_clock() - self._began_at >= START_INTERVAL:
                 server.stop()
                 self._server = None
-        elif server.is_serving and (reason := self._find_failure(server)):
+        elif server.is_serving and self._must_restart():
+            self._silences, self._restarted_at = 0, boot_clock()
+            self._end(server, "probes of managers are not answered")
+        elif server.is_serving:
+            self._check(server)
+
+    def _check(self, server: AgentRpcServer) -> None:
+        """Pause a server that receives calls and cannot answer them, resume it, or end it."""
+        check = self._answering
+        if check is None or check.is_due():
+            self._answering = _Check(members.list_living)
+            server.execute(self._answering.run)
+        if reason := self._find_failure(server, check):
+            if self._paused_at is None:
+                self._pause(server, reason)
+            elif boot_clock() - self._paused_at > LEAVE_AFTER:
+                self._end(server, reason)
+        elif self._paused_at is not None and check is not None and check.has_succeeded():
+            server.resume()
+            self._paused_at = None
+            LOG.info("Calls of agents are received again")
+
+    def _pause(self, server: AgentRpcServer, reason: str) -> None:
+        LOG.warning("Calls of agents are left to other managers for now: %s", reason)
+        server.pause()
+        # What is checked next begins after the pause.
+        self._paused_at, self._answering = boot_clock(), None
+        threading.Thread(target=self._leave, daemon=True).start()
+
+    def _end(self, server: AgentRpcServer, reason: str) -> None:
+        if self._paused_at is None:
             LOG.error("Calls of agents are left to other managers: %s", reason)
-            self._server = None
-            # Calls in progress may hang, and the message queue or the database as well.
-            for call in (server.stop, self._leave):
-                threading.Thread(target=call, daemon=True).start()
+        else:
+            LOG.error("The server for agents ends, until something can be stored: %s", reason)
+        self._server = None
+        # Calls in progress may hang, and the message queue or the database as well.
+        for call in (server.stop, self._leave):
+            threading.Thread(target=call, daemon=True).start()
 
     def record_silence(self, ids: Collection[str]) -> None:
         """Record which managers have not answered a probe.
@@ -149,7 +191,7 @@ class GuardedAgentServer:
             if self._stopped:
                 return
             self._server = server
-        self._answering, self._began_at = None, boot_clock()
+        self._answering, self._paused_at, self._began_at = None, None, boot_clock()
         server.start()
         LOG.info("Calls of agents are received")
 
@@ -171,16 +213,10 @@ class GuardedAgentServer:
                     self._membership.id, time, server.consumers, by_queue=by_queue
                 )
 
-    def _find_failure(self, server: AgentRpcServer) -> str:
-        """Return why a server that receives calls cannot answer them; "" if it can."""
-        check = self._answering
-        if check is None or check.is_due():
-            self._answering = _Check(members.list_living)
-            server.execute(self._answering.run)
-        if self._must_restart():
-            self._silences, self._restarted_at = 0, boot_clock()
-            return "probes of managers are not answered"
-        if server.has_seen_outage:
+    @staticmethod
+    def _find_failure(server: AgentRpcServer, check: _Check | None) -> str:
+        """Return why a server that receives calls cannot answer them; "" if nothing shows it."""
+        if server.take_outage():
             return "a call could not be stored"
         if check is not None and check.error is not None:
             return f"{check.error}"

@@ -10,6 +10,7 @@ import contextlib
 import datetime
 import functools
 import gc
+import random
 import threading
 import time
 from typing import Any, Final, TypeVar, cast
@@ -91,7 +92,9 @@ class AgentRpcServer:
         since, now, started_at = self._read_at, models.now(), time.monotonic()
         if started_at - self._all_read_at > ALL_HOSTS_INTERVAL:
             since = None
-        self._queues.serve(agent_store.list_hosts(since and since - CLOCK_DIFFERENCE))
+        hosts = agent_store.list_hosts(since and since - CLOCK_DIFFERENCE)
+        # With thousands of hosts this takes a minute: let others begin with other hosts.
+        self._queues.serve(random.sample(hosts, len(hosts)))
         self._read_at = now
         if since is None:
             self._all_read_at = started_at
@@ -125,10 +128,11 @@ class AgentRpcServer:
         """Whether it receives calls."""
         return self._serving and not self._stopped
 
-    @property
-    def has_seen_outage(self) -> bool:
-        """Whether a call has failed because the database does not answer."""
-        return self._endpoint.outage.is_set()
+    def take_outage(self) -> bool:
+        """Return whether a call has failed since the last time as the database does not answer."""
+        is_set = self._endpoint.outage.is_set()
+        self._endpoint.outage.clear()
+        return is_set
 
     @property
     def consumers(self) -> int:
@@ -138,6 +142,14 @@ class AgentRpcServer:
     def execute(self, function: Callable[[], object]) -> None:
         """Execute a function in one of its threads, before the calls that wait."""
         self._server.execute(function)
+
+    def pause(self) -> None:
+        """Leave calls to other managers, but for one more of each host; keep the queues."""
+        self._queues.paused.set()
+
+    def resume(self) -> None:
+        """End a pause."""
+        self._queues.paused.clear()
 
     def stop(self) -> None:
         """Accept no more calls, and finish those that were accepted."""

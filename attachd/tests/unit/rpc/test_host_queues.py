@@ -32,8 +32,9 @@ class IntakeTest(unittest.TestCase):
         self.drops = mock.Mock()
         self.taken = []
         self.send = mock.Mock()
+        self.paused = threading.Event()
         self.intake = host_queues.Intake(
-            self.taken.append, self.send, admission.Reader(Endpoint()), self.drops
+            self.taken.append, self.send, admission.Reader(Endpoint()), self.drops, self.paused
         )
 
     def receive(self, message, host="h"):
@@ -99,6 +100,18 @@ class IntakeTest(unittest.TestCase):
         last.basic_ack.assert_called_once_with(1)
         self.intake.acknowledge_held()
         last.basic_ack.assert_called_once_with(1)
+
+    def test_paused_intake_acknowledges_nothing_until_it_goes_on(self):
+        self.receive(arrived(call(1)))
+        self.paused.set()
+        message = arrived(call(2))
+        self.receive(message)
+        self.intake.acknowledge_held()
+        message.channel.basic_ack.assert_not_called()
+        self.assertEqual(2, len(self.taken))
+        self.paused.clear()
+        self.intake.acknowledge_held()
+        message.channel.basic_ack.assert_called_once_with(1)
 
     def test_message_of_lost_connection_is_not_acknowledged(self):
         budget = admission.Budget("h")

@@ -31,7 +31,8 @@ class GuardedAgentServerTest(unittest.TestCase):
         return self.enterContext(mock.patch.object(owner, name, *values, **options))
 
     def make_server(self, _answer):
-        server = mock.Mock(is_serving=True, has_failed=False, has_seen_outage=False, consumers=1)
+        server = mock.Mock(is_serving=True, has_failed=False, consumers=1)
+        server.take_outage.return_value = False
         server.execute.side_effect = lambda function: function()
         self.servers.append(server)
         return server
@@ -47,11 +48,24 @@ class GuardedAgentServerTest(unittest.TestCase):
         wait_until(is_started)
         return self.servers[-1]
 
+    def run_for(self, seconds):
+        """Look at the checks for some time."""
+        end = self.now + seconds
+        while self.now < end:
+            self.now += guarded_server.INTERVAL
+            self.guard.run_once()
+
+    def assert_paused(self, server, reason):
+        with self.assertLogs(guarded_server.LOG.name, "WARNING") as logged:
+            self.run_for(3)
+        self.assertIn(reason, logged.output[0])
+        server.pause.assert_called_once_with()
+        wait_until(lambda: self.left.called)
+        server.stop.assert_not_called()
+
     def assert_left(self, server, reason):
         with self.assertLogs(guarded_server.LOG.name, "ERROR") as logged:
-            for _ in range(3):
-                self.now += guarded_server.CHECK_INTERVAL
-                self.guard.run_once()
+            self.run_for(guarded_server.LEAVE_AFTER + 1)
         self.assertIn(reason, logged.output[0])
         wait_until(lambda: server.stop.called)
         wait_until(lambda: self.left.called)
@@ -87,19 +101,42 @@ class GuardedAgentServerTest(unittest.TestCase):
         server = self.begin()
         self.read.side_effect = AWAY
         self.write.side_effect = AWAY
+        self.assert_paused(server, "The database does not answer")
         self.assert_left(server, "The database does not answer")
         self.write.side_effect = self.read.side_effect = None
         self.assertIsNot(server, self.begin())
 
-    def test_server_whose_call_could_not_be_stored_ends(self):
+    def test_server_whose_call_could_not_be_stored_keeps_its_queues(self):
         server = self.begin()
-        server.has_seen_outage = True
-        self.assert_left(server, "could not be stored")
+        server.take_outage.side_effect = [True, *[False] * 100]
+        self.assert_paused(server, "could not be stored")
+        self.assert_goes_on(server)
+
+    def test_server_keeps_its_queues_when_the_database_was_slow(self):
+        server, stall = self.begin(), guarded_server.MAX_DURATION + 1
+
+        def be_slow():
+            self.now += stall
+
+        self.read.side_effect = be_slow
+        self.guard._answering = None
+        self.guard.run_once()
+        self.read.side_effect = None
+        self.assert_paused(server, "take more than 1.5 s")
+        self.assert_goes_on(server)
 
     def test_server_whose_threads_are_stuck_ends(self):
         server = self.begin()
         server.execute.side_effect = None  # The check waits for a thread.
+        self.assert_paused(server, "take more than 1.5 s")
+        server.resume.assert_not_called()
         self.assert_left(server, "take more than 1.5 s")
+
+    def assert_goes_on(self, server):
+        self.run_for(guarded_server.LEAVE_AFTER + 1)
+        server.resume.assert_called_once_with()
+        server.stop.assert_not_called()
+        self.assertEqual([server], self.servers)
 
     def test_server_that_answers_no_probes_is_started_again_at_most_once_a_minute(self):
         server = self.begin()
@@ -108,7 +145,10 @@ class GuardedAgentServerTest(unittest.TestCase):
         self.guard.run_once()
         server.stop.assert_not_called()
         self.guard.record_silence({"me"})
-        self.assert_left(server, "probes of managers")
+        with self.assertLogs(guarded_server.LOG.name, "ERROR") as logged:
+            self.guard.run_once()
+        self.assertIn("probes of managers", logged.output[0])
+        wait_until(lambda: server.stop.called)
         second = self.begin()
         for _ in range(3):
             self.guard.record_silence({"me"})
