@@ -540,7 +540,7 @@ class TypeExists(Conflict):
 
 
 class TypeInUse(BadRequest):
-    """Volumes still have this type."""
+    """Volumes or snapshots still have this type."""
 
     msg_fmt = (
         "Volume Type %(volume_type_id)s deletion is not allowed with volumes present with the "

@@ -233,9 +233,11 @@ snapshots = sa.Table(
     sa.Column("user_id", sa.String(64)),
     sa.Column("name", sa.String(255)),
     sa.Column("description", sa.String(255)),
-    # of the volume when the snapshot was requested; and the volume's type at present
+    # of the volume when the snapshot was requested; the type changes with that of the volume, as
+    # long as both are of one project
     sa.Column("size_gib", sa.Integer, nullable=False),
-    sa.Column("volume_type_id", Uuid),
+    sa.Column("volume_type_id", Uuid, sa.ForeignKey("volume_types.id")),
+    sa.Column("bootable", sa.Boolean, nullable=False, default=False),
     sa.Column("state", sa.String(32), nullable=False),
     # per cent that are copied
     sa.Column("progress", sa.Integer, nullable=False, default=0),
@@ -251,6 +253,7 @@ snapshots = sa.Table(
     sa.Index(None, "created_at", "id"),
     # for the usage of a project by entries alone
     sa.Index("ix_snapshots_usage", "project_id", "volume_type_id", "size_gib"),
+    sa.Index(None, "volume_type_id"),
     sa.Index(None, "volume_id", "state"),
     *(sa.Index(None, name) for name in ("name", "user_id", "owner", "lease_holder")),
     **MARIADB_OPTIONS,
@@ -265,6 +268,18 @@ snapshot_metadata = sa.Table(
     sa.Column("key", sa.String(255), primary_key=True),
     sa.Column("value", sa.String(255), nullable=False),
     sa.Index(None, "key", "value"),
+    **MARIADB_OPTIONS,
+)
+
+# Of the volume when the snapshot was requested.
+snapshot_image_metadata = sa.Table(
+    "snapshot_image_metadata",
+    METADATA,
+    sa.Column(
+        "snapshot_id", Uuid, sa.ForeignKey("snapshots.id", ondelete="CASCADE"), primary_key=True
+    ),
+    sa.Column("key", sa.String(255), primary_key=True),
+    sa.Column("value", LongText, nullable=False),
     **MARIADB_OPTIONS,
 )
 

@@ -118,6 +118,7 @@ class SnapshotRow(TypedDict):
     description: str | None
     size_gib: int
     volume_type_id: str | None
+    bootable: bool
     state: str
     progress: int
     provider: dict[str, Any]

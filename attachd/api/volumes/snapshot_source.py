@@ -7,12 +7,15 @@ from typing import Any, NamedTuple
 from attachd import exception
 from attachd.api.snapshots import load, policy
 from attachd.context import RequestContext
-from attachd.db.volumes import snapshot_rules, volume_store
+from attachd.db.volumes import snapshot_rules
 from attachd.states import SnapshotState
 
 
 class SnapshotSource(NamedTuple):
-    """What a new volume takes from a snapshot and its volume, by the names of Volume."""
+    """What a new volume takes from a snapshot, by the names of Volume.
+
+    The volume of the snapshot may belong to another project by now: only its place counts.
+    """
 
     id: str
     size_gib: int
@@ -39,12 +42,11 @@ def requested_snapshot(ctx: RequestContext, requested: Mapping[str, Any]) -> Sna
         )
     if row["state"] != SnapshotState.AVAILABLE:
         raise snapshot_rules.not_usable(row["id"], row["state"])
-    volume = volume_store.get(row["volume_id"], None)
     return SnapshotSource(
         row["id"],
         row["size_gib"],
-        volume["volume_type_id"],
-        volume["host"],
-        volume["availability_zone"],
-        volume["bootable"],
+        row["volume_type_id"],
+        row["volume_host"],
+        row["availability_zone"],
+        row["bootable"],
     )

@@ -198,7 +198,7 @@ def delete(type_id: str) -> None:
     """Remove a type, its quotas and its access list.
 
     :raises VolumeTypeNotFound: there is none
-    :raises TypeInUse: volumes have it
+    :raises TypeInUse: volumes or snapshots have it
     :raises TypeIsDefault: it is the default one of a project
     """
     try:

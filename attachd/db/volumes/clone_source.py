@@ -12,7 +12,6 @@ from attachd.db import models
 from attachd.states import VolumeState
 
 _VOLUMES = models.volumes
-_VOLUME_IMAGE_METADATA = models.volume_image_metadata
 
 CLONEABLE_STATUSES = ("available", "in-use")
 """The statuses of volumes that can be cloned."""
@@ -42,19 +41,6 @@ def not_cloneable(volume_id: str, status: str) -> exception.InvalidVolume:
     return exception.InvalidVolume(
         reason=f"Volume {volume_id} status must be {' or '.join(CLONEABLE_STATUSES)} to be "
         f"copied, currently {status}."
-    )
-
-
-def copy_image_metadata(connection: sa.Connection, source_id: str, volume_id: str) -> None:
-    """Copy the image metadata of the source to a volume that has just been stored."""
-    of_source = sa.select(
-        sa.literal(volume_id), _VOLUME_IMAGE_METADATA.c.key, _VOLUME_IMAGE_METADATA.c.value
-    )
-    connection.execute(
-        sa.insert(_VOLUME_IMAGE_METADATA).from_select(
-            ["volume_id", "key", "value"],
-            of_source.where(_VOLUME_IMAGE_METADATA.c.volume_id == source_id),
-        )
     )
 
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Key and value pairs of the tables of metadata of volumes and snapshots: limits, insertion."""
+"""Key and value pairs of the tables of metadata of volumes and snapshots: limits, insertion,
+copies.
+"""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from oslo_db import exception as db_exception
 import sqlalchemy as sa
@@ -52,3 +54,21 @@ def insert(
         raise exception.BadRequest(
             reason="Two metadata keys differ only in blanks at their ends."
         ) from error
+
+
+class Pairs(NamedTuple):
+    """The pairs of one volume or snapshot: the column with its id, and the id."""
+
+    column: sa.Column[str]
+    id: str
+
+
+def copy(connection: sa.Connection, source: Pairs, target: Pairs) -> None:
+    """Copy the pairs of a volume or snapshot to another one, which has just been stored."""
+    table = source.column.table
+    copied = sa.select(sa.literal(target.id), table.c.key, table.c.value)
+    connection.execute(
+        sa.insert(target.column.table).from_select(
+            [target.column.name, "key", "value"], copied.where(source.column == source.id)
+        )
+    )

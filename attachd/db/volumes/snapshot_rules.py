@@ -29,11 +29,10 @@ OWNED: Final = frozenset(
 """States in which a manager has work to do on a snapshot itself."""
 
 
-def check_source(connection: sa.Connection, snapshot_id: str, size_gib: int) -> str:
+def check_source(connection: sa.Connection, snapshot_id: str, size_gib: int) -> None:
     """Lock the snapshot of which a volume is about to be made, and check it.
 
     :param size_gib: of the new volume
-    :returns: the id of its volume
     :raises SnapshotNotFound: it does not exist any more
     :raises InvalidSnapshot: its state does not allow it, or it is larger
     """
@@ -41,7 +40,6 @@ def check_source(connection: sa.Connection, snapshot_id: str, size_gib: int) -> 
     if row["state"] != SnapshotState.AVAILABLE:
         raise not_usable(snapshot_id, row["state"])
     assert row["size_gib"] <= size_gib, "the size of a snapshot never changes"
-    return row["volume_id"]
 
 
 def not_usable(snapshot_id: str, status: str) -> exception.InvalidSnapshot:

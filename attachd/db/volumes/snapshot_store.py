@@ -72,6 +72,7 @@ def create(
         new |= {
             "size_gib": values.get("size_gib", volume["size_gib"]),
             "volume_type_id": volume["volume_type_id"],
+            "bootable": volume["bootable"],
             "owner": volume["backend_host"],
         }
         row: SnapshotRow = new
@@ -80,6 +81,11 @@ def create(
         connection.execute(sa.insert(_SNAPSHOTS).values(row))
         owner = {"snapshot_id": row["id"]}
         metadata_pairs.insert(connection, _SNAPSHOT_METADATA, owner, metadata)
+        metadata_pairs.copy(
+            connection,
+            metadata_pairs.Pairs(models.volume_image_metadata.c.volume_id, volume["id"]),
+            metadata_pairs.Pairs(models.snapshot_image_metadata.c.snapshot_id, row["id"]),
+        )
     return {
         **row,
         "metadata": metadata,

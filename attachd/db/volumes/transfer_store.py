@@ -207,7 +207,8 @@ def accept(row: TransferRow, new_owner: Acceptor) -> None:
             _check_acceptor(connection, volume, snapshots, new_owner)
         volume_store.move(connection, volume, Event.ACCEPT, {**changed, "error": None})
         moved = _SNAPSHOTS.c.id.in_([item["id"] for item in snapshots])
-        connection.execute(sa.update(_SNAPSHOTS).where(moved).values(changed))
+        of_type = {"volume_type_id": volume["volume_type_id"]}  # It was checked and counted.
+        connection.execute(sa.update(_SNAPSHOTS).where(moved).values({**changed, **of_type}))
         connection.execute(sa.delete(_TRANSFERS).where(_TRANSFERS.c.id == row["id"]))
 
 

@@ -50,6 +50,7 @@ def begin(volume_id: str, project_id: str, image_id: str) -> VolumeRow:
             "name": f"upload-{image_id}",
             "size_gib": row["size_gib"],
             "volume_type_id": row["volume_type_id"],
+            "bootable": row["bootable"],
             "state": SnapshotState.CREATING.value,
             "progress": 0,
             "provider": {},

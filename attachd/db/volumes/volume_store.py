@@ -421,6 +421,7 @@ def list_recoverable(backend: str, holder: str) -> list[RecoverableVolumeRow]:
 
 
 _VOLUME_METADATA = models.volume_metadata
+_VOLUME_IMAGE_METADATA = models.volume_image_metadata
 _VOLUME_TYPES = models.volume_types
 
 WITH_TYPE: Final[sa.Select[Any]] = sa.select(
@@ -478,12 +479,13 @@ def create(
         source = _lock_source(connection, row)
         connection.execute(sa.insert(_VOLUMES).values(row))
         if source:
-            clone_source.copy_image_metadata(connection, source, row["id"])
+            target = metadata_pairs.Pairs(_VOLUME_IMAGE_METADATA.c.volume_id, row["id"])
+            metadata_pairs.copy(connection, source, target)
         metadata_pairs.insert(connection, _VOLUME_METADATA, {"volume_id": row["id"]}, metadata)
         image_metadata = values.get("image_metadata") or {}
         metadata_pairs.check(f"Volume {row['id']}", image_metadata)
-        table = models.volume_image_metadata
-        metadata_pairs.insert(connection, table, {"volume_id": row["id"]}, image_metadata)
+        owner = {"volume_id": row["id"]}
+        metadata_pairs.insert(connection, _VOLUME_IMAGE_METADATA, owner, image_metadata)
     return {
         **row,
         "metadata": dict(metadata),
@@ -518,13 +520,15 @@ def new_row(values: Mapping[str, Any]) -> VolumeRow:
     return row
 
 
-def _lock_source(connection: sa.Connection, row: VolumeRow) -> str | None:
+def _lock_source(connection: sa.Connection, row: VolumeRow) -> metadata_pairs.Pairs | None:
     """Lock what a volume gets its data from, and check it.
 
-    :returns: the id of the source of a clone, or of the volume of a snapshot; None: it has none
+    :returns: the image metadata of the snapshot, or of the source of a clone; None: it has none
     """
-    if row["snapshot_id"]:
-        return snapshot_rules.check_source(connection, row["snapshot_id"], row["size_gib"])
-    if row["source_volid"]:
-        clone_source.check_source(connection, row["source_volid"], row["size_gib"])
-    return row["source_volid"]
+    if snapshot_id := row["snapshot_id"]:
+        snapshot_rules.check_source(connection, snapshot_id, row["size_gib"])
+        return metadata_pairs.Pairs(models.snapshot_image_metadata.c.snapshot_id, snapshot_id)
+    if source_id := row["source_volid"]:
+        clone_source.check_source(connection, source_id, row["size_gib"])
+        return metadata_pairs.Pairs(_VOLUME_IMAGE_METADATA.c.volume_id, source_id)
+    return None

@@ -222,6 +222,29 @@ class AcceptTest(TransferCase):
         self.assertEqual(wsgi_api.PROJECT, snapshot_store.get(snapshot, None)["project_id"])
         self.assertEqual("c" * 32, volume_store.get(self.volume, None)["project_id"])
 
+    def test_copy_of_a_snapshot_that_stays_shows_nothing_of_the_new_owner(self):
+        public = type_store.create({"name": "open", "is_public": True, "extra_specs": {}})["id"]
+        private = type_store.create({"name": "own", "is_public": False, "extra_specs": {}})["id"]
+        type_store.add_access(private, OTHERS)
+        volume = self.add_volume(volume_type_id=public)
+        self.act(volume, "os-set_image_metadata", {"metadata": {"os_type": "linux"}}, status=200)
+        body = {"snapshot": {"volume_id": volume}}
+        snapshot = self.expect(202, "POST", "/snapshots", body).body["snapshot"]["id"]
+        self.accept(self.offer(volume=volume, no_snapshots=True))
+        for name, values, status in (
+            ("os-set_image_metadata", {"metadata": {"secret": "x"}}, 200),
+            ("os-set_bootable", {"bootable": True}, 200),
+            ("os-retype", {"new_type": "own", "migration_policy": "never"}, 202),
+        ):
+            self.act(volume, name, values, status, token=OTHER)
+        quotas.set_limits(wsgi_api.PROJECT, {"volumes_own": 0})
+        copied = self.expect(202, "POST", "/volumes", {"volume": {"snapshot_id": snapshot}}).body
+        copy = self.show(volume=copied["volume"]["id"])
+        self.assertEqual(
+            ("open", "false", {"os_type": "linux"}),
+            (copy["volume_type"], copy["bootable"], copy["volume_image_metadata"]),
+        )
+
     def test_quota_of_the_accepting_project_is_kept(self):
         kind = type_store.create({"name": "gold"})["id"]
         volume = self.add_volume(size_gib=3, volume_type_id=kind)
@@ -263,6 +286,16 @@ class AcceptTest(TransferCase):
         self.assertIn(kind, self.accept(transfer, 404).fault)
         type_store.add_access(kind, OTHERS)
         self.accept(transfer)
+
+    def test_snapshot_that_has_stayed_before_gets_the_type_that_was_checked(self):
+        private, public = (
+            type_store.create({"name": name, "is_public": name == "open", "extra_specs": {}})["id"]
+            for name in ("own", "open")
+        )
+        volume = self.add_volume(volume_type_id=public)
+        snapshot = self.add_snapshot(volume=volume, volume_type_id=private)
+        self.accept(self.offer(volume=volume))
+        self.assertEqual(public, db_rows.get_snapshot(snapshot)["volume_type_id"])
 
     def test_snapshot_that_is_deleted_meanwhile_keeps_the_volume(self):
         snapshot = self.add_snapshot()

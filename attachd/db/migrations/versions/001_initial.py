@@ -53,6 +53,7 @@ def upgrade() -> None:
     _create_volume_transfers()
     _create_snapshots()
     _create_snapshot_metadata()
+    _create_snapshot_image_metadata()
 
 
 def _create_agents() -> None:
@@ -616,6 +617,7 @@ def _create_snapshots() -> None:
         sa.Column("description", sa.String(255)),
         sa.Column("size_gib", sa.Integer(), nullable=False),
         sa.Column("volume_type_id", sa.String(36)),
+        sa.Column("bootable", sa.Boolean(), nullable=False),
         sa.Column("state", sa.String(32), nullable=False),
         sa.Column("progress", sa.Integer(), nullable=False),
         sa.Column("provider", LONG_TEXT, nullable=False),
@@ -630,12 +632,17 @@ def _create_snapshots() -> None:
         sa.ForeignKeyConstraint(
             ["volume_id"], ["volumes.id"], name="fk_snapshots_volume_id_volumes"
         ),
+        sa.ForeignKeyConstraint(
+            *(["volume_type_id"], ["volume_types.id"]),
+            name="fk_snapshots_volume_type_id_volume_types",
+        ),
         **MARIADB_OPTIONS,
     )
     for name, columns in (
         ("project_id_created_at_id", ["project_id", "created_at", "id"]),
         ("created_at_id", ["created_at", "id"]),
         ("usage", ["project_id", "volume_type_id", "size_gib"]),
+        ("volume_type_id", ["volume_type_id"]),
         ("volume_id_state", ["volume_id", "state"]),
         ("name", ["name"]),
         ("user_id", ["user_id"]),
@@ -690,3 +697,20 @@ def _create_snapshot_metadata() -> None:
         **MARIADB_OPTIONS,
     )
     op.create_index("ix_snapshot_metadata_key_value", "snapshot_metadata", ["key", "value"])
+
+
+def _create_snapshot_image_metadata() -> None:
+    op.create_table(
+        "snapshot_image_metadata",
+        sa.Column("snapshot_id", sa.String(36), nullable=False),
+        sa.Column("key", sa.String(255), nullable=False),
+        sa.Column("value", LONG_TEXT, nullable=False),
+        sa.PrimaryKeyConstraint("snapshot_id", "key", name="pk_snapshot_image_metadata"),
+        sa.ForeignKeyConstraint(
+            ["snapshot_id"],
+            ["snapshots.id"],
+            name="fk_snapshot_image_metadata_snapshot_id_snapshots",
+            ondelete="CASCADE",
+        ),
+        **MARIADB_OPTIONS,
+    )

@@ -37,6 +37,7 @@ WITHOUT_ROW_TYPE = {
     models.quota_locks,
     models.quotas,
     models.row_counts,
+    models.snapshot_image_metadata,
     models.snapshot_metadata,
     models.volume_image_metadata,
     models.volume_metadata,

@@ -17,8 +17,6 @@ class SnapshotSourceTest(api_context.ApiContextCase):
         self.volume = db_rows.add_volume(
             host="here@shelf#p",
             size_gib=5,
-            bootable=True,
-            volume_type_id=self.gold,
             availability_zone="nova",
         )["id"]
 
@@ -27,7 +25,8 @@ class SnapshotSourceTest(api_context.ApiContextCase):
 
     def test_volume_takes_size_type_and_backend_of_snapshot(self):
         api_context.report_backend("there@shelf")
-        snapshot_id = db_rows.add_snapshot(self.volume, size_gib=3)["id"]
+        columns = {"size_gib": 3, "bootable": True, "volume_type_id": self.gold}
+        snapshot_id = db_rows.add_snapshot(self.volume, **columns)["id"]
         values = create_params.build(self.ctx, {"snapshot_id": snapshot_id})
         self.assertEqual(
             (snapshot_id, None, 3, self.gold, True, "here@shelf"),

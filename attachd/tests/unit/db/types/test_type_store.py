@@ -93,6 +93,9 @@ class TypesTest(databases.DatabaseCase):
         volume = db_rows.add_volume(volume_type_id=self.fast["id"])
         self.assertRaises(exception.TypeInUse, type_store.delete, self.fast["id"])
         db_rows.change_volume(volume["id"], volume_type_id=None)
+        snapshot = db_rows.add_snapshot(volume["id"], volume_type_id=self.fast["id"])
+        self.assertRaises(exception.TypeInUse, type_store.delete, self.fast["id"])
+        db_rows.change_snapshot(snapshot["id"], volume_type_id=None)
         type_store.delete(self.fast["id"])
         self.assertRaises(exception.VolumeTypeNotFound, type_store.get, self.fast["id"])
 
