@@ -167,20 +167,27 @@ def _delete(backend: Backend, row: SnapshotRow, lease: VolumeLease) -> bool:
     return True
 
 
-def delete_all(backend: Backend, volume: DriverVolumeRow) -> None:
+def delete_all(backend: Backend, volume: DriverVolumeRow) -> bool:
     """Remove the snapshots of a volume that is deleted with them.
 
-    :raises BackendError: one of them is still there
+    :returns: False: another operation is still deleting one of them, recovery has to continue
+    :raises BackendError: one of them cannot be deleted
     """
     for row in snapshot_store.list_of_volume(volume["id"]):
         if row["state"] == SnapshotState.ERROR_DELETING:
             snapshot_store.transition(row["id"], Event.DELETE)
-        delete(backend, row["id"])
-    if left := snapshot_store.list_of_volume(volume["id"]):
-        raise exception.BackendError(
-            f"Snapshot {left[0]['id']} of the volume could not be deleted: "
-            f"{left[0]['error'] or left[0]['state']}"
-        )
+        try:
+            delete(backend, row["id"])
+        except exception.Unavailable as error:
+            LOG.warning("Snapshot %s: left to recovery: %s", row["id"], error)
+    left = snapshot_store.list_of_volume(volume["id"])
+    for row in left:
+        if row["state"] != SnapshotState.DELETING:
+            raise exception.BackendError(
+                f"Snapshot {row['id']} of the volume could not be deleted: "
+                f"{row['error'] or row['state']}"
+            )
+    return not left
 
 
 def _get_in_state(snapshot_id: str, *expected: SnapshotState) -> SnapshotRow | None:

@@ -145,7 +145,8 @@ def _delete(backend: Backend, volume_id: str, volume_lease: VolumeLease) -> bool
     flow = volume_flows.build_delete(backend.driver, backends.volume_ref(row))
     try:
         backend.check_ready()
-        snapshots.delete_all(backend, row)
+        if not snapshots.delete_all(backend, row):
+            return False
         flow_runner.run(flow, {})
     except FAILURES as failure:
         record_failure(volume_lease, Event.DELETE_FAILED, failure)

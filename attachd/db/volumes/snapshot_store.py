@@ -18,7 +18,7 @@ from attachd.db.engine.retry import retried
 from attachd.db.row_types import RecoverableSnapshotRow, SnapshotRow, SnapshotWithVolumeRow
 from attachd.db.secrets import encryption
 from attachd.db.volumes import metadata_pairs, snapshot_rules, volume_store
-from attachd.states import Event, SnapshotState
+from attachd.states import Event, SnapshotState, VolumeState
 
 _SNAPSHOTS = models.snapshots
 _SNAPSHOT_METADATA = models.snapshot_metadata
@@ -255,14 +255,23 @@ def reset(snapshot_id: str, status: str) -> SnapshotRow:
 def list_recoverable(backend: str, holder: str) -> list[RecoverableSnapshotRow]:
     """Return the snapshots that a manager of ``host@backend`` has work to do on, oldest first.
 
+    Those that are deleted with their volume belong to the work on the volume.
+
     :param holder: the process that is going to do it; those on which another living process works
         are left out
     """
+    is_deleted_with_volume = sa.and_(
+        _SNAPSHOTS.c.state == SnapshotState.DELETING.value,
+        _VOLUMES.c.state == VolumeState.DELETING.value,
+        _VOLUMES.c.owner.is_not(None),
+    )
     statement = (
         sa.select(_SNAPSHOTS, volume_leases.is_orphaned(holder, _SNAPSHOTS).label("orphaned"))
+        .join(_VOLUMES, _VOLUMES.c.id == _SNAPSHOTS.c.volume_id)
         .where(
             _SNAPSHOTS.c.owner == backend,
             _SNAPSHOTS.c.state.in_(snapshot_rules.OWNED),
+            sa.not_(is_deleted_with_volume),
             volume_leases.is_free(holder, _SNAPSHOTS),
         )
         .order_by(_SNAPSHOTS.c.created_at, _SNAPSHOTS.c.id)

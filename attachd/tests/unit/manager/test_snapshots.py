@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Taking and deleting snapshots: the calls of the driver, and the rows after them."""
 
+import datetime
 from pathlib import Path
 import threading
 from unittest import mock
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db import messages
+from attachd.db import messages, models
+from attachd.db.cluster import members
 from attachd.db.engine.paging import Page
 from attachd.db.volumes import snapshot_store, volume_store
 from attachd.drivers import base
 from attachd.manager import snapshots, volumes
+from attachd.manager.periodic_tasks import recovery
+from attachd.periodics import Backoff
 from attachd.states import Event
 from attachd.tests.fixtures import backends, captured_notifications, db_rows
 from attachd.tests.wait import TIMEOUT, wait_until
@@ -144,6 +148,73 @@ class DeleteTest(SnapshotCase):
         self.assertEqual(([], []), (db_rows.list_volumes(), db_rows.list_snapshots()))
         self.assertEqual(["delete"], [call[0] for call in self.calls()[-1:]])
         self.assertEqual(set(ids), {call[2] for call in self.calls()[:-1]})
+
+
+class DeleteWithVolumeTest(SnapshotCase):
+    """Snapshots that are deleted with their volume, by one thread, while recovery runs as well."""
+
+    def setUp(self):
+        super().setUp()
+        self.enterContext(mock.patch.object(recovery, "GRACE_PERIOD", -1))
+        self.thread = threading.Thread(target=volumes.delete, args=(self.backend, self.volume))
+
+    def recover(self):
+        return recovery.recover_stale(self.backend, Backoff())
+
+    def test_recovery_leaves_snapshots_to_the_deletion_of_the_volume(self):
+        old = self.add("available", created_at=models.now() - datetime.timedelta(minutes=1))
+        latest = self.add("available")
+        entered, may_end = threading.Event(), threading.Event()
+        self.addCleanup(may_end.set)
+
+        def script(_call):
+            entered.set()
+            may_end.wait(TIMEOUT)
+
+        self.driver.script = script
+        volume_store.delete_with_snapshots(self.volume)
+        self.thread.start()
+        self.assertTrue(entered.wait(TIMEOUT))
+        self.driver.script = None
+        self.recover()
+        self.assertEqual([("delete_snapshot", self.volume, latest)], self.calls())
+        may_end.set()
+        self.thread.join()
+        deleted = [("delete_snapshot", self.volume, item) for item in (latest, old)]
+        self.assertEqual([*deleted, ("delete", self.volume)], self.calls())
+        self.assertEqual([], db_rows.list_volumes())
+
+    def test_volume_waits_for_a_snapshot_that_another_operation_deletes(self):
+        CONF.set_override("attach_timeout", 1, "rpc")
+        snapshot_id = self.add("deleting")
+        volume_store.delete_with_snapshots(self.volume)
+        with self.backend.lock_snapshot(snapshot_id):
+            self.thread.start()
+            self.thread.join()
+        row = db_rows.get_volume(self.volume)
+        self.assertEqual(("deleting", None), (row["state"], row["error"]))
+        self.recover()
+        self.assertEqual(([], []), (db_rows.list_volumes(), db_rows.list_snapshots()))
+
+    def test_recovery_deletes_both_after_the_manager_was_killed(self):
+        members.join(killed := models.new_id(), "manager-1")
+        snapshot_id = self.add("available")
+        volume_store.delete_with_snapshots(self.volume)
+        db_rows.change_snapshot(snapshot_id, lease_holder=killed)
+        db_rows.change_volume(self.volume, lease_holder=killed)
+        self.recover()
+        self.assertEqual([], self.calls())
+        members.expire(killed)
+        self.recover()
+        self.assertEqual(([], []), (db_rows.list_volumes(), db_rows.list_snapshots()))
+
+    def test_recovery_deletes_a_snapshot_whose_volume_could_not_be_deleted(self):
+        snapshot_id = self.add("available")
+        volume_store.delete_with_snapshots(self.volume)
+        volume_store.transition(self.volume, Event.DELETE_FAILED)
+        self.recover()
+        self.assertEqual([("delete_snapshot", self.volume, snapshot_id)], self.calls())
+        self.assertEqual("error_deleting", db_rows.get_volume(self.volume)["state"])
 
 
 class RevertTest(SnapshotCase):

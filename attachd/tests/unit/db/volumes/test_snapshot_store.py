@@ -79,6 +79,15 @@ class SnapshotStoreTest(databases.DatabaseCase):
         with self.assertRaisesRegex(exception.TakenOver, f"snapshot {made}"):
             snapshot_store.transition(made, Event.CREATED, lease=token)
 
+    def test_deletion_with_the_volume_is_work_on_the_volume(self):
+        made = db_rows.add_snapshot(self.volume)["id"]
+        volume_store.delete_with_snapshots(self.volume)
+        self.assertEqual([], self.recoverable())
+        volume_store.transition(self.volume, Event.DELETE_FAILED)
+        self.assertEqual([made], self.recoverable())
+        db_rows.change_volume(self.volume, state="deleting", owner=None)  # by an administrator
+        self.assertEqual([made], self.recoverable())
+
     def test_lease_of_volume_is_free_while_snapshot_is_taken(self):
         made = self.create()["id"]
         acquire_committed(VolumeLeaseToken(made, "me", table=SNAPSHOTS))
