@@ -222,7 +222,8 @@ def reset(snapshot_id: str, status: str) -> SnapshotRow:
 
     :param status: one of RESET_STATES
     :raises SnapshotNotFound: there is none
-    :raises InvalidTransition: a manager works on it, or its volume is being reverted to it
+    :raises InvalidTransition: it would be available while a manager works on it, its volume is
+        being reverted to it, or its object was not managed
     """
     with session.writer() as connection:
         row = snapshot_rules.lock(connection, snapshot_id)
@@ -236,8 +237,8 @@ def reset(snapshot_id: str, status: str) -> SnapshotRow:
                 f"Snapshot {snapshot_id} cannot become available: its object was not managed. "
                 "Unmanage or delete it, which keeps the object."
             )
-        is_removed = row["state"] in {SnapshotState.DELETING, SnapshotState.UNMANAGING}
-        if is_removed and status == SnapshotState.AVAILABLE:
+        # In any other state, also after a former reset, a manager may take it or remove it.
+        if row["state"] != SnapshotState.AVAILABLE and status == SnapshotState.AVAILABLE:
             volume_leases.check_not_held(
                 connection, row, "become available again", kind="Snapshot"
             )

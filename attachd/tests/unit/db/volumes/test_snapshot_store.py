@@ -107,14 +107,22 @@ class SnapshotStoreTest(databases.DatabaseCase):
         self.assertEqual([], self.recoverable())
         self.assertEqual("available", db_rows.get_snapshot(made)["state"])
 
-    def test_reset_during_deletion_or_revert_is_refused(self):
+    def test_reset_to_available_is_refused_while_a_manager_works_on_it(self):
         members.join(other := models.new_id(), "other")
-        made = db_rows.add_snapshot(self.volume, "deleting", size_gib=3)["id"]
-        acquire_committed(VolumeLeaseToken(made, other, table=SNAPSHOTS))
-        with self.assertRaisesRegex(exception.InvalidTransition, "manager other"):
-            snapshot_store.reset(made, "available")
-        snapshot_store.reset(made, "error")
-        snapshot_store.reset(made, "available")
+        for before in ("creating", "deleting", "unmanaging"):
+            with self.subTest(before):
+                values = {"owner": BACKEND, "lease_holder": other}
+                made = db_rows.add_snapshot(self.volume, before, **values)["id"]
+                with self.assertRaisesRegex(exception.InvalidTransition, "manager other"):
+                    snapshot_store.reset(made, "available")
+                snapshot_store.reset(made, "error")
+                with self.assertRaisesRegex(exception.InvalidTransition, "manager other"):
+                    snapshot_store.reset(made, "available")
+        members.expire(other)
+        self.assertEqual("available", snapshot_store.reset(made, "available")["state"])
+
+    def test_reset_during_revert_is_refused(self):
+        made = db_rows.add_snapshot(self.volume, size_gib=3)["id"]
         volume_store.revert(self.volume, made)
         with self.assertRaisesRegex(exception.InvalidTransition, "reset the volume"):
             snapshot_store.reset(made, "error")
