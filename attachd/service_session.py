@@ -6,6 +6,8 @@ are found, and a connection is made.
 """
 
 import contextlib
+import os
+import threading
 from typing import Any
 
 from keystoneauth1 import adapter, loading
@@ -24,6 +26,9 @@ def has_credentials(group: str) -> bool:
 def load_credentials(group: str, user: str) -> Any:
     """Return the plug-in of keystoneauth that a group configures.
 
+    A process has one for each group as long as the options of the group are the same: it keeps its
+    token and the catalogue until the token expires or is refused.
+
     :param user: what the user of the credentials has to be, for messages
     :raises ConfigurationError: it configures none, or not completely
     """
@@ -40,6 +45,32 @@ def load_credentials(group: str, user: str) -> Any:
             reason=f"[{section}] has no auth_type: set auth_type = password and a user who "
             f"{user}, or auth_section."
         )
+    return _find_known(section, plugin)
+
+
+class _Process:
+    """The plug-ins of a process; a forked process starts with none."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        self.lock = threading.Lock()
+        self.plugins: dict[str, tuple[dict[str, Any], Any]] = {}
+
+
+_process = _Process()
+os.register_at_fork(after_in_child=_process.forget)
+
+
+def _find_known(section: str, plugin: Any) -> Any:
+    """Return the plug-in that was made of the same options before, else this one from now on."""
+    options = dict(CONF[section])
+    with _process.lock:
+        before, known = _process.plugins.get(section, (None, None))
+        if before == options:
+            return known
+        _process.plugins[section] = (options, plugin)
     return plugin
 
 

@@ -365,6 +365,8 @@ class ImageApi:
         if answer.status_code in {_TOO_LARGE, _BAD_REQUEST, _UNSUPPORTED}:
             reason = f"the Image service refuses the data: {_read_reason(answer)}"
             raise exception.ImageUnacceptable(image_id=image_id, reason=reason)
+        if answer.status_code == _UNAUTHORIZED:
+            self._adapter.invalidate()  # The next attempt gets a new token.
         if answer.status_code != _NO_CONTENT:
             raise _unavailable(f"it answers with status {answer.status_code}.")
 
