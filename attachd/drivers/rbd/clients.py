@@ -17,14 +17,13 @@ from typing import Any, Final, NamedTuple
 
 from attachd.ceph import bindings
 from attachd.drivers import abilities, base
+from attachd.drivers.rbd import objects
 from attachd.drivers.rbd.cluster import Cluster, blocklist_each
 from attachd.drivers.rbd.images import Pools
 from attachd.drivers.rbd.users import Naming
 
 MAX_FORMER_CLIENTS: Final = 16
 """How many clients of an attachment are kept at least."""
-_PAGE: Final = 1000
-"""Keys of one request: an OSD returns 1024 at most (osd_max_omap_entries_per_request)."""
 
 
 class Client(NamedTuple):
@@ -105,7 +104,7 @@ class ClientRecord:
         :param attachment_id: whose clients; "": those of all
         """
         with self._open("read") as pool:
-            items = list(_read_omap(pool, self._name, attachment_id))
+            items = list(objects.read_omap(pool, self._name, attachment_id))
         return {Client(*key.split(" ", 1)): int(value) for key, value in items}
 
     def update(
@@ -160,20 +159,3 @@ def _select(
         if numbers[client.attachment_id] <= MAX_FORMER_CLIENTS:
             kept.add(client)
     return {client for client in kept if client.attachment_id in attachment_ids}
-
-
-def _read_omap(pool: Any, name: str, prefix: str) -> Iterator[tuple[str, bytes]]:
-    """Read keys with a prefix, and their values; none if there is no such object."""
-    rados, last = bindings.load().rados, ""
-    while True:
-        with rados.ReadOpCtx() as reading:
-            found, _ = pool.get_omap_vals(reading, last, prefix, _PAGE)
-            try:
-                pool.operate_read_op(reading, name)
-            except rados.ObjectNotFound:
-                return
-            page = list(found)
-        yield from page
-        if len(page) < _PAGE:
-            return
-        last = page[-1][0]

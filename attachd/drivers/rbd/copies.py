@@ -9,7 +9,9 @@ the view, and flattened.  No host has access to the headers of both.
 The snapshot is one of the pool.  The header of the source names it until the copy is complete, so
 that clients write the data that follows to other objects.
 
-An object named "PREFIXcopy.ID", the *record*, says how far the copy is.
+A *record* named "PREFIXcopy.ID" says how far the copy is.  It is there before the header of the
+source names the snapshot, and until this no longer does: a host that writes a header cannot write
+records.
 
 Snapshots of volumes are such views that stay, see snapshots.py.
 
@@ -19,7 +21,7 @@ knows its clones: librbd removes an incomplete one, and no host had access to it
 Source: Ceph's sources, cls/rbd/cls_rbd.cc; librbd/operation/SnapshotCreateRequest.cc.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 import contextlib
 import dataclasses
 import errno
@@ -31,6 +33,9 @@ from attachd import exception
 from attachd.ceph import bindings, image_header, object_names
 from attachd.drivers import base
 from attachd.drivers.rbd import objects
+
+RECORDS: Final = "attachd_records"
+"""The object whose keys are the names of the records of a pool."""
 
 VIEW_SUFFIX: Final = ".source"
 CLONE_SUFFIX: Final = ".image"
@@ -81,10 +86,13 @@ class Source:
 
 def read_record(pool: Any, copy: str) -> Record | None:
     """Return the record of a copy; None: there is none."""
-    try:
-        return Record(**json.loads(pool.read(copy)))
-    except bindings.load().rados.ObjectNotFound:
-        return None
+    return next((record for name, record in read_records(pool, copy) if name == copy), None)
+
+
+def read_records(pool: Any, beginning: str) -> Iterator[tuple[str, Record]]:
+    """Read all records whose names have this beginning, in the order of the names."""
+    for name, value in objects.read_omap(pool, RECORDS, beginning):
+        yield name, Record(**json.loads(value))
 
 
 def begin(pool: Any, copy: str, source: Source) -> Record:
@@ -110,8 +118,7 @@ def _take(pool: Any, copy: str, source: Source) -> Record:
     Clients fail if a header has a later snapshot than it says.  So of two that are taken at the
     same time, the one that comes too late is taken again, as librbd does.
     """
-    image_id = source.stored["id"]
-    header, latest = object_names.header_name(image_id), b""
+    image_id, latest = source.stored["id"], b""
     for _ in range(_ATTEMPTS):
         base.check_still_owner()
         record = Record(source.name, image_id, pool.create_self_managed_snap())
@@ -119,12 +126,11 @@ def _take(pool: Any, copy: str, source: Source) -> Record:
         if int.from_bytes(latest, "little") > record.snapshot:
             # When it was read the pool had given out no such id: a host has written it.
             _set_latest(pool, image_id, latest, record.snapshot)
-        if _add_snapshot(pool, header, copy, record.snapshot):
-            _notify(pool, header)
+        if _add_snapshot(pool, image_id, copy, record.snapshot):
+            _notify(pool, object_names.header_name(image_id))
             return record
         latest = _latest(pool, image_id)
-        base.check_still_owner()
-        pool.remove_self_managed_snap(record.snapshot)
+        _remove_snapshot(pool, record)
     raise exception.BackendError(
         f"Image {source.name}: {_ATTEMPTS} times another snapshot was taken at the same time. "
         "Try again."
@@ -236,9 +242,11 @@ def _drop_former(pool: Any, record: Record) -> None:
 def drop(pool: Any, name: str) -> None:
     """Remove the view and the record of a snapshot, which stays."""
     objects.remove_names(pool, f"{name}{VIEW_SUFFIX}")
-    base.check_still_owner()
-    with contextlib.suppress(bindings.load().rados.ObjectNotFound):
-        pool.remove_object(name)
+    rados = bindings.load().rados
+    with rados.WriteOpCtx() as change, contextlib.suppress(rados.ObjectNotFound):
+        pool.remove_omap_keys(change, (name,))
+        base.check_still_owner()
+        pool.operate_write_op(change, RECORDS)
 
 
 def clone_view(pool: Any, snapshot: str, copy: str, stored: image_header.Stored) -> None:
@@ -359,19 +367,19 @@ def add_again(pool: Any, image_id: str, found: Sequence[tuple[str, Record]]) -> 
 
     :param found: the names of the records, and the records, by the ids of the snapshots
     """
-    header, is_late = object_names.header_name(image_id), False
+    is_late = False
     present = image_header.snapshots(image_header.read(pool, image_id))
     for name, record in found:
         if record.snapshot in present:
             continue
-        while not _add_snapshot(pool, header, name, record.snapshot):
+        while not _add_snapshot(pool, image_id, name, record.snapshot):
             # Another one was taken meanwhile.
             is_late = True
             _set_latest(pool, image_id, _latest(pool, image_id), 0)
     while is_late:
         is_late = not _set_latest(pool, image_id, _latest(pool, image_id))
     if found:
-        _notify(pool, header)
+        _notify(pool, object_names.header_name(image_id))
 
 
 def _latest(pool: Any, image_id: str) -> bytes:
@@ -409,25 +417,29 @@ def make_view(pool: Any, snapshot: str, source: Source, record: Record) -> None:
         **striping,
     )
     check_id(pool, view)
-    name = object_names.header_name(objects.read_id(pool, view))
+    image_id = objects.read_id(pool, view)
     with bindings.load().rados.WriteOpCtx() as change:
         prefix = object_names.encode(object_names.data_prefix(record.source_id))
         pool.set_omap(change, ("object_prefix",), (prefix,))
         base.check_still_owner()
-        pool.operate_write_op(change, name)
-    _add_snapshot(pool, name, snapshot, record.snapshot)
+        pool.operate_write_op(change, object_names.header_name(image_id))
+    _add_snapshot(pool, image_id, snapshot, record.snapshot)
 
 
-def _add_snapshot(pool: Any, target: str, name: str, snapshot: int) -> bool:
-    """Name a snapshot in a header; return False if the header names a later one."""
+def _add_snapshot(pool: Any, image_id: str, name: str, snapshot: int) -> bool:
+    """Name a snapshot in a header, unless it does; return False if it names a later one."""
     base.check_still_owner()
     arguments = object_names.encode(name) + _NUMBER.pack(snapshot)
     try:
-        pool.execute(target, "rbd", "snapshot_add", arguments)
+        pool.execute(object_names.header_name(image_id), "rbd", "snapshot_add", arguments)
     except bindings.load().rados.Error as error:
-        if getattr(error, "errno", None) != errno.ESTALE:
+        code = getattr(error, "errno", None)
+        if code == errno.ESTALE:
+            return False
+        # Another process may have written the header anew, with all snapshots that have records.
+        present = image_header.snapshots(image_header.read(pool, image_id))
+        if code != errno.EEXIST or snapshot not in present:
             raise
-        return False
     return True
 
 
@@ -447,5 +459,7 @@ def _replace_record(pool: Any, name: str, record: Record, **changes: Any) -> Rec
 
 
 def _write_record(pool: Any, copy: str, record: Record) -> None:
-    base.check_still_owner()
-    pool.write_full(copy, json.dumps(dataclasses.asdict(record)).encode())
+    with bindings.load().rados.WriteOpCtx() as change:
+        pool.set_omap(change, (copy,), (json.dumps(dataclasses.asdict(record)).encode(),))
+        base.check_still_owner()
+        pool.operate_write_op(change, RECORDS)

@@ -21,6 +21,8 @@ DIRECTORY: Final = "rbd_directory"
 _BATCH: Final = 64
 """Objects that are removed at the same time."""
 _ROLLED_BACK_AT_ONCE: Final = 8
+_PAGE: Final = 1000
+"""Keys of one request: an OSD returns 1024 at most (osd_max_omap_entries_per_request)."""
 
 
 def list_ids(pool: Any) -> dict[str, str]:
@@ -141,6 +143,23 @@ def list_objects(pool: Any, prefix: str) -> Iterator[str]:
     """Go through the objects of a pool whose names begin with a prefix, without a locator."""
     found = (item for item in pool.list_objects() if not item.locator_key)
     return (item.key for item in found if item.key.startswith(prefix))
+
+
+def read_omap(pool: Any, name: str, prefix: str) -> Iterator[tuple[str, bytes]]:
+    """Read keys with a prefix, and their values; none if there is no such object."""
+    rados, last = bindings.load().rados, ""
+    while True:
+        with rados.ReadOpCtx() as reading:
+            found, _ = pool.get_omap_vals(reading, last, prefix, _PAGE)
+            try:
+                pool.operate_read_op(reading, name)
+            except rados.ObjectNotFound:
+                return
+            page = list(found)
+        yield from page
+        if len(page) < _PAGE:
+            return
+        last = page[-1][0]
 
 
 def _remove_all(pool: Any, names: Iterable[str]) -> None:

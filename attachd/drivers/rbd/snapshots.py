@@ -3,8 +3,8 @@
 
 A snapshot is one of the pool, which the header of the volume's image names, so that clients keep
 the data of that moment, and a view: an image "PREFIXsnap.ID.source" with a header of the manager's
-own, which names the data objects of the volume and this snapshot, see copies.py.  An object
-"PREFIXsnap.ID" is its record.  No host reaches either.
+own, which names the data objects of the volume and this snapshot, see copies.py.  Its record is
+named "PREFIXsnap.ID".  No host reaches either.
 
 What the header of the volume says is a claim: a host can remove the snapshot from it, and what it
 writes then changes the data of the snapshot.  A snapshot that is missing there is not used.
@@ -109,18 +109,26 @@ class ImageSnapshots(existing.ManageSnapshotsByName, abilities.ReadSnapshots):
         self, pool: Any, images: Images, volume: base.VolumeRef, image_id: str
     ) -> None:
         """Refuse a snapshot too many, or one beside those of hosts; without hosts remove those."""
+        listed = _list_numbers(pool, image_id)
         known = {record.snapshot for _name, record in images.views.snapshots_of(pool, image_id)}
         if len(known) >= MAX_SNAPSHOTS:
             raise exception.BackendError(
                 f"Volume {volume.id} has {len(known)} snapshots, the most that an image may have.",
                 final=True,
             )
-        if not known.issuperset(image_header.snapshots(image_header.read(pool, image_id))):
+        unknown = listed - known
+        # One whose record is gone by now was deleted: then the header has lost it before.
+        if unknown and unknown & _list_numbers(pool, image_id):
             self._headers.check_releasable(volume)
 
     def _find(self, snapshot: base.SnapshotRef) -> tuple[Images, str]:
         images = self._pools.find(snapshot.volume)
         return images, images.views.snapshot_name(snapshot.id)
+
+
+def _list_numbers(pool: Any, image_id: str) -> set[int]:
+    """Return the ids of the snapshots that the header of an image names."""
+    return set(image_header.snapshots(image_header.read(pool, image_id)))
 
 
 def _read(pool: Any, name: str, snapshot: base.SnapshotRef) -> copies.Record:

@@ -56,10 +56,12 @@ class Views:
     def note_lost(self, pool: Any, image_id: str, present: Collection[int]) -> None:
         """Note which snapshots the header of an image has lost, before it is written anew.
 
+        One that is not complete may not have been named there yet.
+
         :param present: the ids of those that it has
         """
         for name, record in self.snapshots_of(pool, image_id):
-            if record.snapshot not in present and not record.lost:
+            if record.cloned and record.snapshot not in present and not record.lost:
                 copies.note_lost(pool, name, record)
 
     def describe_need(self, pool: Any, image: str) -> str:
@@ -79,11 +81,9 @@ class Views:
         return f"is being copied: image {image} is needed until then."
 
     def records(self, pool: Any) -> Iterator[tuple[str, copies.Record]]:
-        """Read the records of all copies and snapshots that have a view, by their names."""
-        found = {name.removesuffix(copies.VIEW_SUFFIX) for name in self.list_names(pool)}
-        for name in sorted(found):
-            if record := copies.read_record(pool, name):
-                yield name, record
+        """Read the records of all copies and snapshots, by their names."""
+        yield from copies.read_records(pool, self.copy_name(""))
+        yield from copies.read_records(pool, self.snapshot_name(""))
 
     def forget_useless(self, pool: Any, image: str) -> None:
         """Remove the unmanaged snapshots of an image that are lost, with the image."""

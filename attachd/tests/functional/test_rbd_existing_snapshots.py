@@ -71,9 +71,10 @@ class ExistingCase(SnapshotCase):
         return self.read(volume)
 
     def orphan_objects(self):
-        """Return the objects of snapshots in the pool."""
+        """Return the objects and records of snapshots in the pool."""
         with self.cluster.pool() as pool:
             names = [item.key for item in pool.list_objects()]
+            names += [name for name, _record in copies.read_records(pool, "")]
         number = f"rbd_object_map.{self.source.provider['image']['id']}."
         return sorted(it for it in names if "snap." in it or it.startswith(number))
 

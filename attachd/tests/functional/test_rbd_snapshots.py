@@ -6,10 +6,12 @@ import dataclasses
 import functools
 import struct
 import threading
+from unittest import mock
 
 from attachd import exception
 from attachd.ceph import bindings, image_header, object_names
 from attachd.drivers import base
+from attachd.drivers.rbd import copies
 from attachd.tests import concurrency
 from attachd.tests.fixtures import initiators
 from attachd.tests.functional.rbd_case import GIB, RbdCase, new_id
@@ -47,6 +49,13 @@ class SnapshotCase(HostileHost, RbdCase):
         with self.cluster.pool() as pool:
             return image_header.read(pool, self.source.provider["image"]["id"])
 
+    def change_header(self):
+        """Write an option of clients into the header, so that it is written anew."""
+        with self.cluster.pool() as pool:
+            header = object_names.header_name(self.source.provider["image"]["id"])
+            arguments = object_names.encode("conf_x") + object_names.encode("1")
+            pool.execute(header, "rbd", "metadata_set", struct.pack("<I", 1) + arguments)
+
     def execute(self, info, method, arguments):
         """Call a method of the header's object class with the key of a host."""
         header = object_names.header_name(self.source.provider["image"]["id"])
@@ -82,13 +91,7 @@ class HostileHostTest(SnapshotCase):
     def test_header_that_is_written_anew_does_not_hide_the_loss(self):
         taken, kept = self.snapshot(), self.snapshot()
         export = self.remove_from_header(taken)
-        with self.cluster.pool() as pool:
-            header = object_names.header_name(self.source.provider["image"]["id"])
-            pool.execute(
-                header,
-                *("rbd", "metadata_set"),
-                struct.pack("<I", 1) + object_names.encode("conf_x") + object_names.encode("1"),
-            )
+        self.change_header()
         self.driver.revoke(self.source, export, [])
         self.write(AFTER)  # The grant writes the header anew.
         self.assertEqual(2, len(image_header.snapshots(self.header())))
@@ -151,6 +154,94 @@ class AtOnceTest(SnapshotCase):
         for number, item in zip(numbers, snapshots, strict=True):
             self.driver.delete_snapshot(dataclasses.replace(item, provider={"snapshot": number}))
         self.assertEqual([], image_header.snapshots(self.header()))
+
+
+class OverlapTest(SnapshotCase):
+    """Something happens to a volume while a snapshot of it has a record and no view."""
+
+    def setUp(self):
+        super().setUp()
+        self.other = self.new_driver()
+        self.write(BEFORE)
+
+    def before_view(self, function):
+        """Call a function before the first view is made; return what it returns, in a list."""
+        make_view, results = copies.make_view, []
+
+        def replaced(*arguments):
+            if not results:
+                results.append(None)  # The function may make a view, too.
+                results[0] = function()
+            make_view(*arguments)
+
+        self.enterContext(mock.patch.object(copies, "make_view", replaced))
+        return results
+
+    def take(self):
+        """Take a snapshot by the other driver, beside the one that is taken or managed."""
+        asked = base.SnapshotRef(new_id(), self.source, 1)
+        return dataclasses.replace(asked, provider=self.other.create_snapshot(asked))
+
+    def assert_usable(self, *snapshots):
+        expected = sorted(item.provider["snapshot"] for item in snapshots)
+        self.assertEqual(expected, sorted(image_header.snapshots(self.header())))
+        for item in snapshots:
+            notes = self.driver.create_from_snapshot(base.VolumeRef(id_ := new_id(), 1), item)
+            volume = base.VolumeRef(id_, 1, notes)
+            self.assertEqual(BEFORE, self.read(volume))
+            self.driver.delete(volume)
+            self.driver.delete_snapshot(item)
+        self.assertEqual([], image_header.snapshots(self.header()))
+
+    def test_snapshot_beside_one_without_view_leaves_both_usable(self):
+        results = self.before_view(self.take)
+        first = self.snapshot()
+        self.write(AFTER)
+        self.assert_usable(first, *results)
+
+    def test_snapshot_beside_one_without_view_is_taken_of_an_attached_volume(self):
+        export, info = self.granted(self.source)
+        results = self.before_view(self.take)
+        first = self.snapshot()
+        self.host.write(info, 0, AFTER)
+        self.driver.revoke(self.source, export, [])
+        self.assert_usable(first, *results)
+
+    def test_snapshot_beside_a_clone_without_view_leaves_both_usable(self):
+        results = self.before_view(self.take)
+        copy = base.VolumeRef(new_id(), 1)
+        copy = dataclasses.replace(copy, provider=self.driver.clone(copy, self.source))
+        self.addCleanup(self.driver.delete, copy)
+        self.assertEqual(BEFORE, self.read(copy))
+        self.assert_usable(*results)
+
+    def test_snapshot_beside_one_that_is_being_managed_leaves_both_usable(self):
+        name = f"{self.backend.options()['rbd_prefix']}{self.source.id}"
+        with self.cluster.pool() as pool, bindings.load().rbd.Image(pool, name) as image:
+            image.create_snap("then")
+        results = self.before_view(self.take)
+        asked = base.SnapshotRef(new_id(), self.source, 1)
+        notes = self.driver.manage_snapshot(asked, {"source-name": "then"})
+        self.assert_usable(dataclasses.replace(asked, provider=notes), *results)
+
+    def test_header_that_is_written_anew_has_a_snapshot_without_view(self):
+        def attach():
+            self.change_header()
+            self.write(BEFORE)
+
+        self.before_view(attach)
+        self.assert_usable(self.snapshot())
+
+    def test_snapshot_that_was_killed_before_its_view_is_kept_and_repeated_or_deleted(self):
+        repeated, deleted = (base.SnapshotRef(new_id(), self.source, 1) for _ in range(2))
+        for asked in (repeated, deleted):
+            with mock.patch.object(copies, "make_view", side_effect=SystemExit):
+                self.assertRaises(SystemExit, self.driver.create_snapshot, asked)
+        between = self.take()
+        self.write(AFTER)
+        self.driver.delete_snapshot(deleted)
+        notes = self.driver.create_snapshot(repeated)
+        self.assert_usable(dataclasses.replace(repeated, provider=notes), between)
 
 
 @full_only("storage")

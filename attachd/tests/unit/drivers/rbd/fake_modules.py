@@ -3,8 +3,11 @@
 
 import contextlib
 import errno
+import json
 from types import SimpleNamespace
 from unittest import mock
+
+from attachd.drivers.rbd import copies
 
 
 class Error(Exception):
@@ -53,7 +56,7 @@ class Pool:
 
     :ivar calls: object, class and method of each call of an object class
     :ivar answers: those of methods
-    :ivar writes_fail_with: the errors of the next write operations
+    :ivar writes_fail_with: the errors of the next write operations on headers
     """
 
     def __init__(self, lib):
@@ -74,6 +77,11 @@ class Pool:
             "snap_seq": bytes(8),
         }
         self.objects[f"rbd_header.{image_id}"] = keys | changes
+
+    def add_record(self, name, **values):
+        """Add the record of a complete copy of the image 10ab."""
+        filled = {"source_id": "10ab", "snapshot": 7, "cloned": True, **values}
+        self.objects.setdefault(copies.RECORDS, {})[name] = json.dumps(filled).encode()
 
     def read(self, name):
         return self._get(name)
@@ -109,10 +117,12 @@ class Pool:
     def rm_xattr(self, _name, _attribute):
         raise Error("no attribute", errno.ENODATA)
 
-    def get_omap_vals(self, reading, after, _prefix, count):
-        reading.results.append(
-            lambda keys: [item for item in sorted(keys.items()) if item[0] > after][:count]
-        )
+    def get_omap_vals(self, reading, after, prefix, count):
+        def select(keys):
+            items = sorted(keys.items())
+            return [it for it in items if it[0] > after and it[0].startswith(prefix)][:count]
+
+        reading.results.append(select)
         return self._later(reading), 0
 
     def get_omap_vals_by_keys(self, reading, names):
@@ -141,7 +151,7 @@ class Pool:
         change.steps.append(lambda keys: [keys.pop(name, None) for name in names])
 
     def operate_write_op(self, change, name):
-        if self.writes_fail_with:
+        if self.writes_fail_with and name.startswith("rbd_header."):
             raise self.writes_fail_with.pop()
         for step in change.steps:
             step(self.objects.setdefault(name, {}))

@@ -148,6 +148,16 @@ class CopiesTest(unittest.TestCase):
         self.assertEqual([], remaining)
         self.assertEqual(9, self.latest())
 
+    def test_snapshot_that_another_process_has_named_already_is_taken(self):
+        exists = fake_modules.Error("exists", errno.EEXIST)
+        remaining = self.answer(exists, exists)
+        with self.assertRaises(fake_modules.Error):
+            copies.begin(self.pool, COPY, self.source)
+        self.number_snapshots(6)
+        self.pool.add_header("10ab", snapshot_0000000000000006=b"")
+        self.assertEqual(6, copies.begin(self.pool, COPY, self.source).snapshot)
+        self.assertEqual([], remaining)
+
     def test_client_that_hangs_does_not_stop_a_copy(self):
         self.pool.notify.side_effect = self.lib.rados.TimedOut("timed out", 110)
         self.assertEqual(4, copies.begin(self.pool, COPY, self.source).snapshot)
@@ -161,12 +171,13 @@ class CopiesTest(unittest.TestCase):
         copies.check_snapshot(self.pool, "x", record)
 
     def test_copy_that_is_given_up_leaves_nothing_of_its_own(self):
+        self.pool.objects |= {"rbd_directory": b"", copies.RECORDS: {}}
         before = sorted(self.pool.objects)
-        self.pool.objects["rbd_directory"] = b""
         record = copies.begin(self.pool, COPY, self.source)
         copies.branch(self.pool, COPY, self.source, record)
         copies.remove(self.pool, COPY)
-        self.assertEqual([*before, "rbd_directory"], sorted([*self.pool.objects])[::-1])
+        self.assertEqual(before, sorted(self.pool.objects))
+        self.assertEqual({}, self.pool.objects[copies.RECORDS])
         self.pool.remove_self_managed_snap.assert_called_once_with(4)
         copies.remove(self.pool, COPY)
         self.pool.remove_self_managed_snap.assert_called_once_with(4)

@@ -2,14 +2,13 @@
 """Which snapshots are refused, on a fake pool; test_rbd_existing_snapshots.py has real ones."""
 
 import dataclasses
-import json
 import struct
 from unittest import mock
 
 from attachd import exception
 from attachd.ceph import image_header, object_names
 from attachd.drivers import base
-from attachd.drivers.rbd import existing_snapshots
+from attachd.drivers.rbd import copies, existing_snapshots
 from attachd.tests.unit.drivers.rbd.pool_case import NAME, VOLUME, PoolCase
 
 SNAPSHOT_ID = "5b0c6c1e-3f0f-4a39-9a0c-6d9f6f3a0002"
@@ -38,10 +37,8 @@ class ExistingSnapshotsTest(PoolCase):
         return self.driver.get_manageable_snapshot(self.volume, {"source-name": name})
 
     def add_record(self, snapshot_id, **values):
-        filled = {"source": NAME, "source_id": "10ab", "snapshot": 7, "cloned": True, **values}
         name = f"attachd-snap.{snapshot_id}"
-        self.pool.objects[name] = json.dumps(filled).encode()
-        self.rbd.list2.return_value.append({"name": f"{name}.source", "id": snapshot_id})
+        self.pool.add_record(name, **{"source": NAME, **values})
         return name
 
     def test_snapshot_is_found_by_its_name_with_and_without_image_and_pool(self):
@@ -91,7 +88,7 @@ class ExistingSnapshotsTest(PoolCase):
         self.assertEqual(("", ""), (found.refusal, found.snapshot_id))
         self.assertEqual({}, self.driver.list_snapshots())
         self.driver.delete_snapshot(self.snapshot)
-        self.assertIn(f"attachd-snap.{SNAPSHOT_ID}", self.pool.objects)
+        self.assertIn(f"attachd-snap.{SNAPSHOT_ID}", self.pool.objects[copies.RECORDS])
         del self.pool.objects["rbd_header.10ab"]["snapshot_0000000000000007"]
         (found,) = self.driver.list_manageable_snapshots()
         self.assertIn("It is lost", found.refusal)
@@ -101,6 +98,5 @@ class ExistingSnapshotsTest(PoolCase):
         name = self.add_record(SNAPSHOT_ID, adopted=True, former=former)
         notes = self.driver.manage_snapshot(self.snapshot, {"source-name": "gone"})
         self.assertEqual({"snapshot": 7}, notes)
-        self.assertNotIn(former, self.pool.objects)
-        self.assertIn(name, self.pool.objects)
+        self.assertEqual({name}, self.pool.objects[copies.RECORDS].keys())
         self.assertIn("snapshot_rename", {method for _name, _class, method in self.pool.calls})

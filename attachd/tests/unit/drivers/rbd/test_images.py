@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Images, against a fake rbd: what a real cluster does not show at will."""
 
-import json
 import struct
 from unittest import mock
 
@@ -97,9 +96,7 @@ class ImagesTest(PoolCase):
 
     def test_image_that_is_being_copied_is_not_deleted(self):
         copy = "attachd-copy.5b0c6c1e-3f0f-4a39-9a0c-6d9f6f3a0003"
-        self.rbd.list2.return_value.append({"name": f"{copy}.source", "id": "10ad"})
-        record = {"source": NAME, "source_id": "10ab", "snapshot": 4}
-        self.pool.objects[copy] = json.dumps(record).encode()
+        self.pool.add_record(copy, source=NAME, cloned=False)
         with self.assertRaisesRegex(exception.BackendError, "being copied") as caught:
             self.images.delete(VOLUME)
         self.assertTrue(caught.exception.final)

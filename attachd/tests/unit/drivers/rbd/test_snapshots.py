@@ -2,12 +2,12 @@
 """Refusals of snapshots, on a fake pool; test_rbd_snapshots.py has real ones."""
 
 import dataclasses
-import json
+from unittest import mock
 
 from attachd import exception
 from attachd.ceph import image_header
 from attachd.drivers import base
-from attachd.drivers.rbd import snapshots
+from attachd.drivers.rbd import copies, snapshots
 from attachd.tests.unit.drivers.rbd.pool_case import NAME, VOLUME, PoolCase
 
 SNAPSHOT_ID = "5b0c6c1e-3f0f-4a39-9a0c-6d9f6f3a0002"
@@ -21,10 +21,7 @@ class SnapshotsTest(PoolCase):
         self.snapshot = base.SnapshotRef(SNAPSHOT_ID, volume, 1)
 
     def add_record(self, snapshot_id, **values):
-        filled = {"source": NAME, "source_id": "10ab", "snapshot": 7, "cloned": True, **values}
-        name = f"attachd-snap.{snapshot_id}"
-        self.pool.objects[name] = json.dumps(filled).encode()
-        self.rbd.list2.return_value.append({"name": f"{name}.source", "id": snapshot_id})
+        self.pool.add_record(f"attachd-snap.{snapshot_id}", **{"source": NAME, **values})
 
     def assert_refused(self, text, call, *arguments):
         with self.assertRaisesRegex(exception.BackendError, text) as caught:
@@ -51,6 +48,27 @@ class SnapshotsTest(PoolCase):
         for number in range(snapshots.MAX_SNAPSHOTS):
             self.add_record(f"{number}", snapshot=number)
         self.assert_refused("the most that", self.driver.create_snapshot, self.snapshot)
+
+    def begin_beside(self, snapshots_of):
+        """Take a snapshot of a volume whose image has the snapshot 7, up to its record."""
+        self.pool.add_header("10ab", snapshot_0000000000000007=b"")
+        views = self.images.views
+        with (
+            mock.patch.object(views, "snapshots_of", side_effect=snapshots_of),
+            mock.patch.object(self.driver._headers, "check_releasable") as checked,
+            mock.patch.object(copies, "begin", side_effect=KeyError),
+            self.assertRaises(KeyError),
+        ):
+            self.driver.create_snapshot(self.snapshot)
+        return checked.called
+
+    def test_snapshot_that_is_deleted_while_another_one_is_taken_is_none_of_a_host(self):
+        def delete(*_arguments):
+            self.pool.add_header("10ab")
+            return []
+
+        self.assertFalse(self.begin_beside(delete))
+        self.assertTrue(self.begin_beside(lambda *_arguments: []))
 
     def test_snapshot_that_hosts_remove_while_it_is_read_is_refused(self):
         self.pool.set_read = lambda _snapshot: None

@@ -1,27 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Views of copies and snapshots, on a fake pool; test_rbd_snapshots.py has real ones."""
 
-import json
-
+from attachd.drivers.rbd import copies
 from attachd.tests.unit.drivers.rbd.pool_case import NAME, VOLUME, PoolCase
-
-
-def record(**values):
-    filled = {"source": NAME, "source_id": "10ab", "snapshot": 7, "cloned": True, **values}
-    return json.dumps(filled).encode()
 
 
 class ViewsTest(PoolCase):
     def setUp(self):
         super().setUp()
         self.views = self.images.views
-        names = ("attachd-snap.s.source", "attachd-snap.t.source", "attachd-copy.c.source")
-        self.rbd.list2.return_value += [{"name": name, "id": name} for name in names]
-        self.pool.objects |= {
-            "attachd-snap.s": record(),
-            "attachd-snap.t": record(snapshot=5, cloned=False),
-            "attachd-copy.c": record(snapshot=6),
-        }
+        self.pool.add_record("attachd-snap.s", source=NAME)
+        self.pool.add_record("attachd-snap.t", source=NAME, snapshot=5, cloned=False)
+        self.pool.add_record("attachd-copy.c", source=NAME, snapshot=6)
+        self.pool.add_record("other-snap.s", source=NAME, snapshot=8)
 
     def test_complete_snapshots_are_listed_with_their_volumes(self):
         self.assertEqual({"s": VOLUME.id}, self.views.list_snapshots(self.pool))
@@ -33,13 +24,14 @@ class ViewsTest(PoolCase):
 
     def test_image_with_snapshots_or_copies_has_to_stay(self):
         self.assertIn("has snapshots", self.views.describe_need(self.pool, NAME))
-        del self.pool.objects["attachd-snap.s"], self.pool.objects["attachd-snap.t"]
+        records = self.pool.objects[copies.RECORDS]
+        del records["attachd-snap.s"], records["attachd-snap.t"]
         self.assertIn("being copied", self.views.describe_need(self.pool, NAME))
-        del self.pool.objects["attachd-copy.c"]
+        del records["attachd-copy.c"]
         self.assertEqual("", self.views.describe_need(self.pool, NAME))
 
-    def test_lost_snapshots_are_noted_once(self):
-        self.views.note_lost(self.pool, "10ab", {5, 6})
+    def test_complete_snapshots_that_are_lost_are_noted(self):
+        self.views.note_lost(self.pool, "10ab", {6})
         found = {
             item.snapshot: item.lost for _, item in self.views.snapshots_of(self.pool, "10ab")
         }
