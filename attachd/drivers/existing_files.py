@@ -12,10 +12,14 @@ import os
 from pathlib import Path
 import signal
 import stat
+from typing import Final
 
 from attachd import exception
 from attachd.drivers import base, existing, loop, sparse
 from attachd.drivers.abilities import ManageableObject
+
+_CLAIMED: Final = 2
+"""The names of a file that becomes a volume: its own, and that of the incomplete volume."""
 
 
 class ExistingFiles(existing.ExistingObjects):
@@ -86,37 +90,65 @@ class ExistingFiles(existing.ExistingObjects):
 
         The file is extended before it gets the name, so that a volume always has its size.
         """
-        path = self._volumes.path(volume.id)
+        path, part = self._volumes.path(volume.id), self._volumes.part(volume.id)
         try:
             if self._tree.stat(path) is None:
-                self._link(volume, reference, path)
+                self._link(volume, reference, path, part)
+            self._unlink(part)
             self._remove_former_name(reference, path)
             self._tree.sync(self.folder)
             self._tree.sync(self._volumes.folder)
         except (OSError, OverflowError) as error:
+            with contextlib.suppress(OSError):
+                self._unlink(part)
             raise exception.BackendError(
                 f"Volume {volume.id} could not be managed: {error}.",
-                final=not self._volumes.may_exist(path),
+                final=not (self._volumes.may_exist(path) or self._volumes.may_exist(part)),
             ) from error
 
-    def _link(self, volume: base.VolumeRef, reference: Mapping[str, str], path: Path) -> None:
+    def _link(
+        self, volume: base.VolumeRef, reference: Mapping[str, str], path: Path, part: Path
+    ) -> None:
         """Give the file that was checked the name of the volume; others may replace its own."""
+        self._unlink(part)  # of a call that was interrupted
         with existing.missing_is_final():
             found = self.get(reference)
         size = volume.size_gib * sparse.GIB
         existing.check_usable("file", found, size)
-        with self._volumes.opened(self.folder / reference[existing.KEY], os.O_RDWR) as descriptor:
+        file = self.folder / reference[existing.KEY]
+        with self._volumes.opened(file, os.O_RDWR) as descriptor:
+            self._claim(descriptor, file, part)
             sparse.grow(descriptor, size)
             base.check_still_owner()
             self._tree.link(descriptor, path)
+
+    def _claim(self, descriptor: int, file: Path, part: Path) -> None:
+        """Give a file the name of an incomplete volume, if it has no other name than its own.
+
+        Of two calls for the same file at most one succeeds.  The own name is removed only after
+        that: so it is still there unless the other call has succeeded.
+        """
+        base.check_still_owner()
+        self._tree.link(descriptor, part)
+        status = os.fstat(descriptor)
+        named = self._tree.stat(file)
+        if status.st_nlink != _CLAIMED or named is None or not os.path.samestat(named, status):
+            self._unlink(part)
+            raise exception.BackendError(
+                f"The file {file} is being managed by another request, or was replaced.",
+                final=True,
+            )
+
+    def _unlink(self, path: Path) -> None:
+        base.check_still_owner()
+        self._tree.unlink(path)
 
     def _remove_former_name(self, reference: Mapping[str, str], path: Path) -> None:
         """Remove the name that a reference has, if it still is one of the volume."""
         file = self.folder / reference[existing.KEY]
         former, volume = self._tree.stat(file), self._tree.stat(path)
         if former is not None and volume is not None and os.path.samestat(former, volume):
-            base.check_still_owner()
-            self._tree.unlink(file)
+            self._unlink(file)
 
     def unmanage(self, volume: base.VolumeRef) -> None:
         """Make a file of a volume, ``volume-<its id>``; see ManageExisting.unmanage()."""

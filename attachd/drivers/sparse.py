@@ -138,7 +138,7 @@ class SparseFiles:
         :param file_id: the id that is its name
         :param size: in bytes
         """
-        path, part = self.path(file_id), self._part(file_id)
+        path, part = self.path(file_id), self.part(file_id)
         with map_os_errors(f"{file_id} could not be found"):
             present = self.tree.stat(path) is not None
         if present:
@@ -155,7 +155,7 @@ class SparseFiles:
 
         An interrupted call leaves the file as it was, or none.
         """
-        path, part = self.path(file_id), self._part(file_id)
+        path, part = self.path(file_id), self.part(file_id)
         with self._clearing(source, path, part):
             self._copy(source, part, path, size, replace=True)
             base.check_still_owner()
@@ -200,15 +200,15 @@ class SparseFiles:
             base.check_still_owner()
             self.tree.link(writing, path)
 
-    def _part(self, volume_id: str) -> Path:
-        """Return the path of a copy in progress."""
+    def part(self, volume_id: str) -> Path:
+        """Return the path that a volume has in part, while it is copied or managed."""
         return self.folder / f".{plain_name(volume_id)}.part"
 
     def delete(self, volume_id: str) -> None:
         """Delete the file, if it exists."""
         path = self.path(volume_id)
         with map_os_errors(f"Volume {volume_id} could not be deleted"):
-            for file in (path, self._part(volume_id)):
+            for file in (path, self.part(volume_id)):
                 base.check_still_owner()
                 self.tree.unlink(file)
             self.tree.sync(self.folder)

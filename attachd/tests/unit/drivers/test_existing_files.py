@@ -11,6 +11,7 @@ from attachd.drivers import base, existing_files, loop, sparse
 from attachd.tests.fixtures import lifetime, requirements
 
 VOLUME = base.VolumeRef("0d6f6a5a-6f8b-4b8e-9d8e-0a3c1f7f5c11", 1)
+OTHER = base.VolumeRef("0d6f6a5a-6f8b-4b8e-9d8e-0a3c1f7f5c12", 1)
 NAME = f"volume-{VOLUME.id}"
 DISK = {"source-name": "disk.raw"}
 DATA = b"data" * 1024
@@ -147,8 +148,15 @@ class ExistingFilesTest(unittest.TestCase):
         self.assertEqual({VOLUME.id: sparse.GIB}, self.volumes.sizes())
 
     def test_manage_interrupted_before_unlink_is_repeated(self):
+        unlink = self.volumes.tree.unlink
+
+        def fail(path):
+            if path == self.disk:
+                raise OSError(5, "I/O error")
+            unlink(path)
+
         with (
-            mock.patch.object(self.volumes.tree, "unlink", side_effect=OSError(5, "I/O error")),
+            mock.patch.object(self.volumes.tree, "unlink", fail),
             self.assertRaisesRegex(exception.BackendError, "I/O") as caught,
         ):
             self.files.manage(VOLUME, DISK)
@@ -170,6 +178,75 @@ class ExistingFilesTest(unittest.TestCase):
             self.files.manage(VOLUME, DISK)
         self.assertEqual(sparse.GIB, self.volumes.path(VOLUME.id).stat().st_size)
         self.assertEqual(len(DATA), self.disk.stat().st_size)
+
+    def assert_not_managed_if(self, link):
+        """Manage the file, and have its first new name be given by a function; it is refused."""
+        with (
+            mock.patch.object(self.volumes.tree, "link", link),
+            self.assertRaisesRegex(exception.BackendError, "another request") as caught,
+        ):
+            self.files.manage(VOLUME, DISK)
+        self.assertTrue(caught.exception.final)
+        self.assertFalse(self.volumes.part(VOLUME.id).exists())
+        self.assertFalse(self.volumes.path(VOLUME.id).exists())
+
+    def test_file_that_becomes_another_volume_meanwhile_is_refused(self):
+        link = self.volumes.tree.link
+        # As it was before the first call opened the file.
+        unused = mock.patch.object(self.files, "_describe_use", return_value="")
+
+        def link_late(*arguments):
+            with mock.patch.object(self.volumes.tree, "link", link), unused:
+                self.files.manage(OTHER, DISK)
+            link(*arguments)
+
+        self.assert_not_managed_if(link_late)
+        self.assertEqual({OTHER.id: sparse.GIB}, self.volumes.sizes())
+        self.assertEqual(1, self.volumes.path(OTHER.id).stat().st_nlink)
+
+    def test_file_that_another_call_begins_to_manage_is_refused_until_that_has_ended(self):
+        link, other = self.volumes.tree.link, self.volumes.part(OTHER.id)
+
+        def link_both(descriptor, path):
+            link(descriptor, other)
+            link(descriptor, path)
+
+        self.assert_not_managed_if(link_both)
+        self.assert_not_managed("2 names")
+        self.volumes.delete(OTHER.id)
+        self.files.manage(VOLUME, DISK)
+        self.assertEqual(1, self.volumes.path(VOLUME.id).stat().st_nlink)
+
+    def test_manage_that_was_killed_at_any_step_is_repeated_or_undone(self):
+        for repeated in (True, False):
+            for step in range(20):
+                self.disk.write_bytes(DATA)
+                if not self.is_killed(step):
+                    break
+                is_managed = self.volumes.path(VOLUME.id).exists()
+                if repeated:
+                    self.files.manage(VOLUME, DISK)
+                    self.assertEqual(1, self.volumes.path(VOLUME.id).stat().st_nlink)
+                self.volumes.delete(VOLUME.id)
+                self.assertEqual([self.files.folder], [*self.volumes.folder.iterdir()])
+                self.assertTrue(repeated or is_managed or not self.refusal())
+            self.assertGreater(step, 4)
+            self.volumes.delete(VOLUME.id)
+
+    def is_killed(self, step):
+        """Manage the file and be killed before a change; return whether there is such a change."""
+        remaining = iter([None] * step)
+
+        def check():
+            if next(remaining, SystemExit) is SystemExit:
+                raise SystemExit
+
+        with base.ownership(check):
+            try:
+                self.files.manage(VOLUME, DISK)
+            except SystemExit:
+                return True
+        return False
 
     def test_unmanage_never_replaces_a_file(self):
         self.volumes.create(VOLUME)
