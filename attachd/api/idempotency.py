@@ -5,7 +5,7 @@ Source: draft-ietf-httpapi-idempotency-key-header.  The final response of an end
 repeated: success, and refusals, too, as the draft and Stripe's API do, since a delayed duplicate
 must not succeed after its sender got a failure.  Failures of the service, 5xx, and refusals that
 ask to repeat the request later, 429, are not final: the next run continues where the last one
-ended.
+ended.  The same holds for the response of a set that has such an error for one of its members.
 
 Concurrent runs do not wait for each other here.  Each continues with the one resource of its key,
 and the manager's volume lock orders them while that is connected.
@@ -35,6 +35,7 @@ __all__ = [
     "IdempotencySpec",
     "KeyUse",
     "find_created",
+    "is_final",
     "load_created",
     "read_key",
     "run_once",
@@ -88,7 +89,8 @@ class KeyResourceGone(exception.NotFound):
 class IdempotencySpec(NamedTuple):
     """How the response of an endpoint is stored and repeated.
 
-    :ivar keep: (response) -> the part of it that is stored, without secrets
+    :ivar keep: (response) -> the part of it that is stored, without secrets; None: it is not
+        final, and the next run continues
     :ivar remake: (ctx, id of the resource, stored part) -> the response; raises NotFound
     """
 
@@ -115,6 +117,11 @@ class KeyUse(NamedTuple):
 def _hash(*values: Any) -> str:
     text = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def is_final(code: int) -> bool:
+    """Return whether an error is repeated as it is, by its status."""
+    return code < _SERVERS_FAULT and code not in errors.RETRYABLE
 
 
 def read_key(request: webob.Request) -> str | None:
@@ -184,7 +191,7 @@ def _run(
         if idempotency_claim.held and isinstance(error, exception.NotFound):
             # Another run had created it, and gave it up while this run continued with it.
             raise AlreadyMade from error
-        if error.code < _SERVERS_FAULT and error.code not in errors.RETRYABLE:
+        if is_final(error.code):
             refusal = {"error": type(error).__name__, "message": str(error)}
             if not (
                 _store(idempotency_keys.refuse, idempotency_claim, error.code, refusal)
@@ -193,12 +200,9 @@ def _run(
                 # Another run has succeeded in the meantime.
                 raise AlreadyMade from error
         raise
-    _store(
-        idempotency_keys.finish,
-        idempotency_claim,
-        response.status_int,
-        spec.keep(json.loads(serialization.encode(result))),
-    )
+    kept = spec.keep(json.loads(serialization.encode(result)))
+    if kept is not None:
+        _store(idempotency_keys.finish, idempotency_claim, response.status_int, kept)
     return result
 
 

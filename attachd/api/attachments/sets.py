@@ -6,7 +6,7 @@ What the process of the API leaves when it ends is finished by them; a set that 
 whole or not at all is undone by them then, see db/attachments/attachment_sets.py.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
 import time
@@ -38,17 +38,20 @@ from attachd.db.attachments import (
     async_requests,
     attachment_queries,
     attachment_sets,
+    deleted_attachments,
     duplicates,
 )
 from attachd.db.attachments.attachment_store import Reservation
+from attachd.db.row_types import AttachmentRow
 from attachd.objects import Attachment, Volume
 from attachd.rpc import bulkheads
-from attachd.states import ESTABLISHED, AttachmentState
+from attachd.states import CONNECTOR_FIXED, ESTABLISHED, AttachmentState
 
 PATH: Final = "/attachments/action"
 Body = dict[str, Any]
 Connector = dict[str, Any]
 Results = dict[str, list[Result]]
+Rows = Mapping[str, AttachmentRow]
 
 _DOC: Final = EndpointDoc({"results": list[Result]}, faults=(409, 429, 504))
 _RENEWAL: Final = 5.0
@@ -67,8 +70,10 @@ class _Asked(NamedTuple):
     mode: str | None
 
 
-def _keep_answer(answer: Results) -> Results:
-    return answer
+def _keep_answer(answer: Results) -> Results | None:
+    """Return the answer; None: a volume may be attached when the request is repeated."""
+    failed = [result["error"] for result in answer["results"] if result["error"] is not None]
+    return answer if all(idempotency.is_final(error["code"]) for error in failed) else None
 
 
 def _replay_answer(_ctx: RequestContext, _set_id: str, kept: Results) -> Results:
@@ -102,11 +107,11 @@ def attach_set(
     modes = [item.get("mode") for item in volumes]
     asked = list(map(_Asked, members, modes))
     with bulkheads.slot(reconcile.server_name(host), None, ctx.project_id):
-        connector = presence.connector(host)
         if body["atomic"]:
-            _attach_all(ctx, set_id, asked, connector, idempotency_claim)
+            _attach_all(ctx, set_id, asked, presence.connector(host), idempotency_claim)
         else:
-            _attach_each(ctx, asked, connector)
+            is_repeated = idempotency_claim is not None and idempotency_claim.repeated
+            _attach_each(ctx, host, asked, _list_earlier(members) if is_repeated else {})
     return _show(members)
 
 
@@ -176,9 +181,32 @@ def _noting_error(member: Member) -> Iterator[None]:
 # ---- Each for itself ----
 
 
-def _attach_each(ctx: RequestContext, asked: Sequence[_Asked], connector: Connector) -> None:
+def _list_earlier(members: Sequence[Member]) -> Rows:
+    """Return the attachments that earlier runs of a request have made, by their ids.
+
+    A volume that was attached and has been detached since is not attached again; that is stored
+    as its error.  It is known as long as the events of the attachment are kept.
+    """
+    ids = [member.attachment_id for member in members]
+    attached = deleted_attachments.list_attached(ids)
+    rows = attachment_queries.list_by_ids(ids)
+    for member in members:
+        if member.attachment_id in attached - rows.keys():
+            member.error = idempotency.KeyResourceGone(kind="attachment", id=member.attachment_id)
+    return rows
+
+
+def _attach_each(ctx: RequestContext, host: str, asked: Sequence[_Asked], earlier: Rows) -> None:
+    """Attach volumes, each for itself.
+
+    :param earlier: attachments that earlier runs of the request have made: they are continued
+    :raises: as presence.connector(), if there are none
+    """
     members = [item.member for item in asked]
+    connector = _get_connector(host, members, earlier)
     for item in asked:
+        if item.member.error is not None or item.member.attachment_id in earlier:
+            continue
         with _noting_error(item.member):
             volume, reservation = _plan(ctx, item, connector)
             is_free = volume.status == "available" and not volume.multiattach
@@ -186,6 +214,23 @@ def _attach_each(ctx: RequestContext, asked: Sequence[_Asked], connector: Connec
     _request_connects(ctx, members, connector)
     set_progress.wait(members, set_progress.is_attached, lambda _failed: True)
     _remove_failed(ctx, members)
+
+
+def _get_connector(host: str, members: Sequence[Member], earlier: Rows) -> Connector:
+    """Return the connector of a host.
+
+    If it has none now, and some volumes have attachments, that is the error of each of the others.
+    """
+    try:
+        return presence.connector(host)
+    except exception.AttachdError as error:
+        if not earlier:
+            raise
+        for member in members:
+            row = earlier.get(member.attachment_id)
+            is_connected = row is not None and row["state"] in CONNECTOR_FIXED
+            member.error = member.error or (None if is_connected else error)
+        return {}
 
 
 def _remove_failed(ctx: RequestContext, members: Sequence[Member]) -> None:
@@ -351,6 +396,8 @@ def _request_connect(ctx: RequestContext, attachment: Attachment, connector: Con
     if state in ESTABLISHED:
         lifecycle.notify(ctx, attachment, lifecycle.notify_agent)
         return
+    if state in CONNECTOR_FIXED:
+        connector = attachment.connector or connector
     denied_rule = lifecycle.reconnect_denied_rule(ctx, attachment)
     with contextlib.suppress(duplicates.AlreadyConnected):
         async_requests.connect_shared(attachment.id, attachment.volume_id, connector, denied_rule)

@@ -29,6 +29,8 @@ _SETS = models.attachment_sets
 LIFETIME: Final = 30.0
 """Seconds after which the row of a set expires if it is not renewed."""
 
+_TRIES: Final = 3
+
 
 def reserve(
     set_id: str, reservations: Sequence[Reservation], first: session.Precondition | None
@@ -53,16 +55,23 @@ def reserve_or_find(item: Reservation, *, may_be_free: bool) -> AttachmentRow:
     """Reserve one volume, or return the attachment that an earlier run of the request has made.
 
     :param may_be_free: as of attachment_store.reserve()
+    :raises Unavailable: other runs make and remove it at the same time
     :raises: as attachment_store.reserve()
     """
-    try:
-        return attachment_store.reserve(
-            item.volume_id, item.values, item.denied_rule, may_be_free=may_be_free
-        )
-    except (db_exception.DBDuplicateEntry, exception.AttachdError):
-        with contextlib.suppress(exception.AttachmentNotFound):
-            return attachment_store.get(item.values["id"], None)
-        raise
+    attachment_id = item.values["id"]
+    for _ in range(_TRIES):
+        try:
+            return attachment_store.reserve(
+                item.volume_id, item.values, item.denied_rule, may_be_free=may_be_free
+            )
+        except (db_exception.DBDuplicateEntry, exception.AttachdError) as error:
+            with contextlib.suppress(exception.AttachmentNotFound):
+                return attachment_store.get(attachment_id, None)
+            if isinstance(error, exception.AttachdError):
+                raise
+    raise exception.Unavailable(
+        reason=f"Attachment {attachment_id} is made and removed by other requests. Try again."
+    )
 
 
 def _expiry() -> datetime.datetime:

@@ -83,6 +83,17 @@ def find(attachment_id: str) -> DeletedAttachment | None:
 
 
 @retried
+def list_attached(attachment_ids: Collection[str]) -> frozenset[str]:
+    """Return which of some attachments, that may have been deleted, were attached at any time."""
+    statement = sa.select(_EVENTS.c.attachment_id).where(
+        _EVENTS.c.attachment_id.in_(attachment_ids),
+        _EVENTS.c.type == AttachmentState.ATTACHED.value,
+    )
+    with session.reader() as connection:
+        return frozenset(connection.execute(statement).scalars())
+
+
+@retried
 def page(filters: Filters, page: paging.Page) -> list[DeletedAttachment]:
     """Return one page of deleted attachments, without those that exist again.
 

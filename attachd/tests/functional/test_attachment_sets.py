@@ -82,6 +82,26 @@ class AttachmentSetsTest(SetCase):
         self.detach_set(first)
         self.assert_all_removed()
 
+    def test_repeated_request_with_key_attaches_what_has_failed_and_nothing_else(self):
+        self.host.set("host_timeout = 8")
+        self.host.start()
+        fifo = self.host.folder / f"{agent_fork_server.HANGING}.{self.volumes[2]}"
+        os.mkfifo(fifo)
+        key = {"Idempotency-Key": f'"{os.urandom(8).hex()}"'}
+        first = self.results(self.attach_set(self.volumes, atomic=False, **key))
+        self.assertEqual((500, None), (first[2]["error"]["code"], first[2]["status"]))
+        self.detach_set(first[:1])
+        fifo.unlink()
+        detached, *attached = self.results(self.attach_set(self.volumes, atomic=False, **key))
+        self.assertEqual("attachd.key_resource_gone", detached["error"]["reason_code"])
+        self.assertEqual({"attached"}, {item["status"] for item in attached}, attached)
+        self.assertEqual([first[1], first[3]], attached[::2])
+        answer = self.attach_set(self.volumes, atomic=False, **key)
+        self.assertEqual([detached, *attached], self.results(answer))
+        self.assertEqual("true", answer.headers["Idempotent-Replayed"])
+        self.detach_set(attached)
+        self.assert_all_removed()
+
     def test_busy_device_stays_and_the_others_are_detached(self):
         self.host.start()
         results = self.results(self.attach_set(self.volumes, atomic=True))

@@ -44,6 +44,14 @@ class RunOnceTest(conf_fixture.DefaultConfCase):
         self.assertEqual({"id": 1}, self.run_once(lambda _claim: {"id": 1}))
         self.finish.assert_called_once_with("d", 202, {"kept": {"id": 1}})
 
+    def test_success_that_is_not_final_is_not_stored(self):
+        unfinished = idempotency.IdempotencySpec(lambda _answer: None, IDEMPOTENCY_SPEC.remake)
+        answer = idempotency.run_once(
+            mock.Mock(), self.response, USE, unfinished, lambda _claim: {"id": 1}
+        )
+        self.assertEqual({"id": 1}, answer)
+        self.finish.assert_not_called()
+
     def test_stored_response_is_repeated_without_run(self):
         self.claim.return_value = known(201, {"x": 1})
         self.assertEqual(("r", {"x": 1}), self.run_once(self.fail))

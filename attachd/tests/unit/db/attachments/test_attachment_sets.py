@@ -2,10 +2,13 @@
 """Rows of sets: reserved together, completed or undone."""
 
 import datetime
+from unittest import mock
+
+from oslo_db import exception as db_exception
 
 from attachd import exception
 from attachd.db import models
-from attachd.db.attachments import attachment_sets
+from attachd.db.attachments import attachment_sets, attachment_store
 from attachd.db.attachments.attachment_store import Reservation
 from attachd.db.engine import session
 from attachd.tests.fixtures import databases, db_rows, fake_agent
@@ -53,6 +56,18 @@ class AttachmentSetsTest(databases.DatabaseCase):
         with self.assertRaisesRegex(exception.HostLimitExceeded, "can take 3"):
             self.reserve(*(self.reservation() for _ in range(4)))
         self.assertEqual([], db_rows.list_attachments())
+
+    def test_attachment_that_another_run_makes_and_removes_is_reserved_again(self):
+        asked = self.reservation()
+        duplicate = db_exception.DBDuplicateEntry()
+        row = {"id": asked.values["id"]}
+        with mock.patch.object(attachment_store, "reserve", side_effect=[duplicate, row]):
+            self.assertEqual(row, attachment_sets.reserve_or_find(asked, may_be_free=True))
+        with (
+            mock.patch.object(attachment_store, "reserve", side_effect=duplicate),
+            self.assertRaisesRegex(exception.Unavailable, "by other requests"),
+        ):
+            attachment_sets.reserve_or_find(asked, may_be_free=True)
 
     def test_complete_set_cannot_be_undone_and_an_undone_one_not_completed(self):
         self.reserve(self.reservation())

@@ -73,6 +73,14 @@ class DeletedAttachmentsTest(Case):
         existing = attachment_store.reserve(self.volume_id, WHO)["id"]
         self.assertIsNone(deleted_attachments.find(existing))
 
+    def test_list_attached_returns_those_that_were_attached_at_any_time(self):
+        ids = [db_rows.add_attachment(self.volume_id, "connected")["id"] for _ in range(3)]
+        for attachment_id in ids[:2]:
+            attachment_store.transition(attachment_id, self.volume_id, Event.COMPLETE)
+        db_rows.remove_attachment(ids[0])
+        self.assertEqual({*ids[:2]}, deleted_attachments.list_attached(ids))
+        self.assertEqual(frozenset(), deleted_attachments.list_attached([]))
+
     def test_page_has_last_deleted_first(self):
         first, second, third = self.delete(), self.delete(), self.delete()
         self.assertEqual([third, second, first], self.page())
