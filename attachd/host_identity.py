@@ -5,14 +5,16 @@ A name is what a caller writes: one machine has a short and a long one, in any c
 initiator is what a backend admits.  So :func:`is_same_host` asks the initiators first.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 import dataclasses
 import hashlib
 import ipaddress
 import re
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 Connector = Mapping[str, Any]
+T = TypeVar("T")
 
 _KINDS: Final = {"initiator": "iscsi", "nqn": "nvme", "wwpns": "fc", "system uuid": "machine"}
 """The kinds of identifiers, by the keys of connectors, in the order of :func:`primary`."""
@@ -161,6 +163,34 @@ def is_same_host(one: HostIdentity, other: HostIdentity) -> bool:
     if _common_kinds(one, other):
         return False
     return bool(one.identifiers & other.identifiers) or is_same_name(one.name, other.name)
+
+
+class HostIndex(Generic[T]):
+    """Finds what belongs to a host without a comparison of all pairs.
+
+    :param items: with the identities of their hosts
+    """
+
+    def __init__(self, items: Iterable[tuple[HostIdentity, T]]) -> None:
+        self._by_mark = defaultdict[str, dict[int, tuple[HostIdentity, T]]](dict)
+        for number, item in enumerate(items):
+            for mark in _marks(item[0]):
+                self._by_mark[mark][number] = item
+
+    def list_same(self, identity: HostIdentity) -> list[T]:
+        """Return the items whose hosts are a host, as of :func:`is_same_host`."""
+        candidates = {
+            number: item
+            for mark in _marks(identity)
+            for number, item in self._by_mark.get(mark, {}).items()
+        }
+        return [item for other, item in candidates.values() if is_same_host(other, identity)]
+
+
+def _marks(identity: HostIdentity) -> frozenset[str]:
+    """Return texts of which all identities of one host have at least one in common."""
+    # As is_same_name() compares: a name that ends with " ." has another key than its normal form.
+    return identity.identifiers | {host_key(normal_name(identity.name))}
 
 
 def has_equal_initiators(one: HostIdentity, other: HostIdentity) -> bool:

@@ -26,7 +26,7 @@ from attachd.db.attachments import statements
 from attachd.db.engine import paging, session
 from attachd.db.engine.retry import retried
 from attachd.db.row_types import AttachmentRow, AttachmentWithVolumeRow, HostFenceRow
-from attachd.host_identity import HostIdentity
+from attachd.host_identity import HostIdentity, HostIndex
 from attachd.states import CONNECTOR_FIXED, DETACHING, INACTIVE, AttachmentKind
 
 _FENCES = models.host_fences
@@ -45,6 +45,17 @@ _CONNECTIONS = _ATTACHMENTS.alias("connections")
 _SERVED = sa.select(_CONNECTIONS.c.parent_id).where(
     _CONNECTIONS.c.parent_id.is_not(None), _CONNECTIONS.c.state.not_in(sorted(INACTIVE))
 )
+
+_MAY_HAVE_ACCESS: Final = (
+    _ATTACHMENTS.c.state.in_(sorted(CONNECTOR_FIXED)),
+    _ATTACHMENTS.c.connector.is_not(None),
+)
+_WITHOUT_CONNECTION: Final = (
+    _ATTACHMENTS.c.kind == AttachmentKind.LEGACY.value,
+    _ATTACHMENTS.c.connector.is_(None),
+    _ATTACHMENTS.c.id.not_in(_SERVED),
+)
+"""Of legacy attachments."""
 
 
 class Notified(enum.StrEnum):
@@ -326,12 +337,19 @@ def _get_identities(connection: sa.Connection, hosts: Collection[str]) -> dict[s
     keys = sorted({host_identity.host_key(host) for host in hosts})
     columns = (_IDENTITIES.c.identifier, _IDENTITIES.c.host)
     rows = connection.execute(sa.select(*columns).where(_IDENTITIES.c.host_key.in_(keys))).all()
-    return {host: HostIdentity(host, _find_identifiers(host, rows)) for host in hosts}
+    index = HostIndex((HostIdentity(row.host), row) for row in rows)
+    return {
+        host: HostIdentity(host, _find_identifiers(host, index.list_same(HostIdentity(host))))
+        for host in hosts
+    }
 
 
-def _find_identifiers(host: str, rows: Sequence[Any]) -> frozenset[str]:
-    own = {row.identifier for row in rows if host_identity.is_equal_name(row.host, host)}
-    similar = [row for row in rows if host_identity.is_same_name(row.host, host)]
+def _find_identifiers(host: str, similar: Sequence[Any]) -> frozenset[str]:
+    """Return the identifiers of a host.
+
+    :param similar: rows of the table under spellings of its name
+    """
+    own = {row.identifier for row in similar if host_identity.is_equal_name(row.host, host)}
     if not own and len({row.host for row in similar}) == 1:
         own = {row.identifier for row in similar}
     return frozenset(own)
@@ -417,11 +435,7 @@ def list_attachments(host: str) -> list[AttachmentWithVolumeRow]:
 @retried
 def list_attachments_of(hosts: Sequence[str]) -> dict[str, list[AttachmentWithVolumeRow]]:
     """Do as :func:`list_attachments` for several hosts; return the rows by host."""
-    return _list_rows(
-        hosts,
-        _ATTACHMENTS.c.state.in_(sorted(CONNECTOR_FIXED)),
-        _ATTACHMENTS.c.connector.is_not(None),
-    )
+    return _list_rows(hosts, *_MAY_HAVE_ACCESS)
 
 
 @retried
@@ -431,12 +445,17 @@ def list_to_fence(hosts: Sequence[str]) -> list[AttachmentWithVolumeRow]:
 
     :returns: rows as there, each once
     """
-    named = (
-        _ATTACHMENTS.c.kind == AttachmentKind.LEGACY.value,
-        _ATTACHMENTS.c.connector.is_(None),
-        _ATTACHMENTS.c.id.not_in(_SERVED),
-    )
-    found = [*list_attachments_of(hosts).values(), *_list_rows(hosts, *named).values()]
+    return _list_to_fence(hosts)
+
+
+def _list_to_fence(
+    hosts: Sequence[str], *conditions: sa.ColumnElement[bool]
+) -> list[AttachmentWithVolumeRow]:
+    found = [
+        rows
+        for kind in (_MAY_HAVE_ACCESS, _WITHOUT_CONNECTION)
+        for rows in _list_rows(hosts, *kind, *conditions).values()
+    ]
     return [*{row["id"]: row for rows in found for row in rows}.values()]
 
 
@@ -457,14 +476,15 @@ def _list_rows(
     statement = statements.WITH_VOLUME.where(is_of_host, *conditions)
     ordered = statement.order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id)
     rows = session.fetch_all(ordered, AttachmentWithVolumeRow)
-    return {
-        host: [row for row in rows if row["agent"] == host or _is_of(row, known[host])]
-        for host in hosts
-    }
-
-
-def _is_of(row: AttachmentWithVolumeRow, identity: HostIdentity) -> bool:
-    return host_identity.is_same_host(host_identity.of_row(row), identity)
+    index = HostIndex((known[host], host) for host in known)
+    found: dict[str, list[AttachmentWithVolumeRow]] = {host: [] for host in hosts}
+    for row in rows:
+        same = {*index.list_same(host_identity.of_row(row))}
+        if row["agent"] in found:
+            same.add(row["agent"])
+        for host in same:
+            found[host].append(row)
+    return found
 
 
 @retried
@@ -475,11 +495,11 @@ def list_unfenced(hosts: Sequence[str]) -> list[AttachmentWithVolumeRow]:
 
     :returns: as :func:`list_to_fence`
     """
-    return [
-        row
-        for row in (list_to_fence(hosts) if hosts else [])
-        if not row["fenced"] and row["state"] not in DETACHING
-    ]
+    return _list_to_fence(
+        hosts,
+        _ATTACHMENTS.c.fenced.is_not(sa.true()),
+        _ATTACHMENTS.c.state.not_in(sorted(DETACHING)),
+    )
 
 
 @retried

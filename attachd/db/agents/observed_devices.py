@@ -5,19 +5,17 @@ They are those of Compute, and those that were made by hand.  What a host report
 counts for attachments of that host alone.
 """
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 import sqlalchemy as sa
 
-from attachd import host_identity
 from attachd.db import models
 from attachd.db.agents import agent_store
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
 from attachd.db.row_types import AgentRow
-from attachd.host_identity import HostIdentity
+from attachd.host_identity import HostIdentity, HostIndex
 
 _AGENTS = models.agents
 _IDENTITIES = models.host_identities
@@ -36,20 +34,11 @@ class AgentIndex:
     """
 
     def __init__(self, rows: Iterable[AgentRow]) -> None:
-        self._by_mark = defaultdict[str, list[AgentRow]](list)
-        for row in rows:
-            identity = _identity(row)
-            for mark in (identity.key, *identity.identifiers):
-                self._by_mark[mark].append(row)
+        self._index = HostIndex((_identity(row), row) for row in rows)
 
     def find(self, identity: HostIdentity) -> AgentRow | None:
         """Return the agent of a host; None: it has none, or several may be meant."""
-        found = {
-            row["host"]: row
-            for mark in (identity.key, *identity.identifiers)
-            for row in self._by_mark.get(mark, ())
-            if host_identity.is_same_host(_identity(row), identity)
-        }
+        found = {row["host"]: row for row in self._index.list_same(identity)}
         return next(iter(found.values())) if len(found) == 1 else None
 
 

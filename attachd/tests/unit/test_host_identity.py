@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the identity of hosts."""
 
+import itertools
 import re
 import unittest
 
 from attachd import host_identity
-from attachd.host_identity import HostIdentity, is_same_host, of_connector
+from attachd.host_identity import HostIdentity, HostIndex, is_same_host, of_connector
 
 MACHINE = "4c4c4544-0000-1000-8000-000000000001"
 
@@ -112,3 +113,30 @@ class NameTest(unittest.TestCase):
             self.assertTrue(re.search(host_identity.NAME_PATTERN, name), name)
         for name in ("a/b", "a?", "#", "%2F", "a\\b", " a", "a ", ".", "..", "a\x7f", "a\n"):
             self.assertFalse(re.search(host_identity.NAME_PATTERN, name), name)
+
+
+class HostIndexTest(unittest.TestCase):
+    def test_index_finds_the_same_as_a_comparison_of_all(self):
+        names = (
+            *("a", "A", "a.", "a .", "a. .", "a.x", "A.X.", "a.y", "b", "b.x", "", ".", "\u0130"),
+            *(
+                "10",
+                "10.0.0.1",
+                "10.0.0.1.",
+                "::1",
+                "0:0:0:0:0:0:0:1",
+                "n" * 300,
+                "n" * 300 + ".x",
+            ),
+        )
+        known = ("iscsi:i", "iscsi:j", "fc:i", "machine:m")
+        given = [
+            host(name, *identifiers)
+            for name in names
+            for number in range(len(known) + 1)
+            for identifiers in itertools.combinations(known, number)
+        ]
+        index = HostIndex((identity, number) for number, identity in enumerate(given))
+        for identity in given:
+            same = [n for n, other in enumerate(given) if is_same_host(other, identity)]
+            self.assertEqual(same, sorted(index.list_same(identity)), identity)

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the table of fenced and drained hosts."""
 
+import itertools
 import unittest
 from unittest import mock
 
 from oslo_db import exception as db_exception
+import sqlalchemy as sa
 
-from attachd import exception
+from attachd import exception, host_identity
 from attachd.db import host_fences, models
 from attachd.db.engine import session
 from attachd.db.host_fences import Notified
@@ -161,6 +163,138 @@ class HostFencesTest(unittest.TestCase):
         add("disconnect_failed")
         self.assertEqual(waiting, [row["id"] for row in host_fences.list_unfenced(["h"])])
         self.assertEqual([], host_fences.list_unfenced([]))
+
+
+class ManyHostsTest(databases.DatabaseCase):
+    """What is listed for many hosts by one call."""
+
+    def add_rows(self, fields):
+        """Store attachments of one volume; return the rows, oldest first."""
+        base = db_rows.add_attachment(db_rows.add_volume()["id"])
+        db_rows.remove_attachment(base["id"])
+        moment = base["created_at"]
+        rows = [
+            {**base, **values, **host_identity.columns(values["host"], values["connector"])}
+            | {"id": models.new_id(), "created_at": moment}
+            for values in fields
+        ]
+        with session.writer() as connection:
+            connection.execute(sa.insert(models.attachments), rows)
+        return sorted(rows, key=lambda row: row["id"])
+
+    def add_identity(self, host, *identifiers):
+        key = host_identity.host_key(host)
+        common = {"host": host, "host_key": key, "source": "agent"}
+        values = [{"identifier": item, **common} for item in identifiers]
+        session.write(sa.insert(models.host_identities).values(values))
+
+    def identities(self, hosts, stored):
+        """Return the identities of hosts; a comparison of each host with all that is stored."""
+        found = {}
+        for host in hosts:
+            similar = {h: i for h, i in stored.items() if host_identity.is_same_name(h, host)}
+            own = [i for h, i in similar.items() if host_identity.is_equal_name(h, host)]
+            if not own and len(similar) == 1:
+                own = [*similar.values()]
+            found[host] = HostIdentity(host, frozenset(itertools.chain(*own)))
+        return found
+
+    def attachments(self, rows, identities):
+        """Return the rows of each host; a comparison of each host with each row."""
+        keys = {identity.key for identity in identities.values()}
+        known = frozenset().union(*(identity.identifiers for identity in identities.values()))
+        candidates = [
+            row
+            for row in rows
+            if row["host_key"] in keys
+            or row["agent"] in identities
+            or row["initiator_key"] in known
+        ]
+        return {
+            host: [
+                row["id"]
+                for row in candidates
+                if row["agent"] == host
+                or host_identity.is_same_host(host_identity.of_row(row), identity)
+            ]
+            for host, identity in identities.items()
+        }
+
+    def test_attachments_are_those_that_a_comparison_with_each_host_finds(self):
+        stored = {"a.x": ["iscsi:i"], "a.y": ["iscsi:j", "machine:m"], "b.x": ["fc:w"]}
+        for host, identifiers in stored.items():
+            self.add_identity(host, *identifiers)
+        names = ("a", "A.X.", "a.y", "a.", "b", "c")
+        connectors = (
+            *({}, {"initiator": "i"}, {"initiator": "j"}, {"system uuid": "m"}),
+            {"initiator": "k", "wwpns": ["w"], "system uuid": "m"},
+        )
+        given = [
+            {"host": name, "connector": {"host": name, **connector}, "agent": agent}
+            for name, connector, agent in itertools.product(names, connectors, (None, "a.x", "c"))
+        ]
+        legacy = [
+            {"host": name, "connector": None, "agent": None, "kind": "legacy"} for name in names
+        ]
+        states = [("attached", None), ("attached", False), ("connecting", True)]
+        states += [("disconnecting", None), ("reserved", None)]
+        rows = self.add_rows(
+            {**values, "state": state, "fenced": fenced}
+            for values in (*given, *legacy)
+            for state, fenced in states
+        )
+        fixed = [row for row in rows if row["connector"] and row["state"] != "reserved"]
+        without_connection = [row for row in rows if not row["connector"]]
+        for number in range(1, 4):
+            for hosts in itertools.combinations(
+                ("a", "a.x", "A.Y", "b.x", "b.", "c", "d"), number
+            ):
+                known = self.identities(hosts, stored)
+                self.assertEqual(known, host_fences.get_identities(hosts))
+                listed = host_fences.list_attachments_of(hosts)
+                ids = {host: [row["id"] for row in found] for host, found in listed.items()}
+                expected = self.attachments(fixed, known)
+                self.assertEqual(expected, ids, hosts)
+                named = self.attachments(without_connection, known)
+                both = [*itertools.chain(*expected.values()), *itertools.chain(*named.values())]
+                to_fence = [row["id"] for row in host_fences.list_to_fence(hosts)]
+                self.assertEqual([*dict.fromkeys(both)], to_fence)
+                left = {
+                    row["id"]
+                    for row in rows
+                    if not row["fenced"] and row["state"] != "disconnecting"
+                }
+                unfenced = [row["id"] for row in host_fences.list_unfenced(hosts)]
+                self.assertEqual([item for item in to_fence if item in left], unfenced)
+
+    def test_comparisons_grow_with_hosts_and_attachments_but_not_with_both(self):
+        hosts = [f"node-{number}.example.org" for number in range(40)]
+        for host in hosts:
+            self.add_identity(host, f"iscsi:{host}")
+        rows = self.add_rows(
+            {
+                "host": host,
+                "connector": {"host": host, "initiator": host},
+                "agent": host,
+                "state": "attached",
+            }
+            for host in hosts
+            for _ in range(5)
+        )
+        with mock.patch.object(
+            host_identity, "is_same_host", wraps=host_identity.is_same_host
+        ) as compared:
+            listed = host_fences.list_attachments_of(hosts)
+        self.assertEqual([5] * len(hosts), [len(found) for found in listed.values()])
+        self.assertLessEqual(compared.call_count, len(hosts) + len(rows))
+
+
+class ManyHostsOnMariadb(ManyHostsTest):
+    kind = "mariadb"
+
+
+class ManyHostsOnPostgresql(ManyHostsTest):
+    kind = "postgresql"
 
 
 class NotificationsTest(databases.DatabaseCase):
