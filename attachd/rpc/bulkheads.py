@@ -141,11 +141,8 @@ class _Calls:
         """
         maximum = limits()
         reached = self._reached(call, maximum)
-        refused_by = reached
-        if reached is not _Limit.UNRESPONSIVE:
-            # Also of a call that has a turn: those for silent servers hold threads beside turns.
-            refused_by = self._full(call, maximum, waits=reached is not None)
-        if refused_by:
+        is_refused = reached is _Limit.UNRESPONSIVE
+        if refused_by := reached if is_refused else self._full(call, maximum, reached):
             raise self._error(refused_by, call, maximum)
         return reached
 
@@ -283,11 +280,11 @@ class _Calls:
         now = time.monotonic()
         return now - self.silent_since.get(server, now)
 
-    def _full(self, call: _Call, maximum: Limits, *, waits: bool) -> _Limit | None:
-        """Return the limit that one more thread would exceed."""
+    def _full(self, call: _Call, maximum: Limits, reached: _Limit | None) -> _Limit | None:
+        """Return the limit that one more thread would exceed, also for a call with a turn."""
         if call.project_id and self.held[call.project_id] >= maximum.threads_of_project:
             return _Limit.THREADS_OF_PROJECT
-        threads = maximum.threads if waits else maximum.threads_with_turns
+        threads = maximum.threads if reached else maximum.threads_with_turns
         return _Limit.THREADS if self.held.total() >= threads else None
 
     def _error(self, limit: _Limit, call: _Call, maximum: Limits) -> exception.AttachdError:
@@ -357,8 +354,7 @@ def set_threads(threads: int) -> None:
 def limits() -> Limits:
     """Return the limits, from the options or from the number of threads.
 
-    An eighth of the threads remains for event watchers and for requests that wait for no manager,
-    and for calls that need not wait; half of it does not even serve those.
+    An eighth of the threads remains for other requests; half of it also for calls with a turn.
     """
     options, threads = CONF.rpc, max(1, _calls.threads * 7 // 8)
     process = options.max_calls or min(DEFAULT_CALLS, max(1, _calls.threads * 5 // 8))
@@ -408,7 +404,7 @@ def slot(server: str, volume_id: str | None, project_id: str | None) -> Iterator
         return
     call = _Call(server, volume_id or "", project_id or "")
     waited = _calls.enter(call)
-    answered, _thread.has_turn = True, True
+    answered = _thread.has_turn = True
     try:
         yield waited
     except (messaging.MessagingTimeout, exception.AgentTimeout):

@@ -11,7 +11,7 @@ from attachd.tests.selection import full_only
 from attachd.tests.unit import test_private_names
 
 MAX_REQUEST_FUNCTIONS = 406
-MAX_REQUEST_LINES = 4000
+MAX_REQUEST_LINES = 4010
 """How much a reader may have to read to follow an attach from the API to the backend."""
 
 
