@@ -73,17 +73,20 @@ _ATTACHED: Final = (
 
 
 @retried
-def list_agents(backend: str) -> list[str]:
-    """Return the hosts whose agents have attachments of ``host@backend``, by name."""
+def count_by_agent(backend: str) -> dict[str, int]:
+    """Return the number of attached attachments of ``host@backend`` that each agent makes.
+
+    :returns: by the name of the host, sorted; hosts without one are missing
+    """
     statement = (
-        sa.select(_ATTACHMENTS.c.agent)
-        .distinct()
+        sa.select(_ATTACHMENTS.c.agent, sa.func.count().label("number"))
         .join(_VOLUMES, _VOLUMES.c.id == _ATTACHMENTS.c.volume_id)
         .where(models.on_backend(backend), _ATTACHMENTS.c.agent.is_not(None), *_ATTACHED)
+        .group_by(_ATTACHMENTS.c.agent)
         .order_by(_ATTACHMENTS.c.agent)
     )
     with session.reader() as connection:
-        return [*connection.execute(statement).scalars()]
+        return {row.agent: row.number for row in connection.execute(statement)}
 
 
 @retried

@@ -4,7 +4,8 @@
 Only what has changed is stored.  Agents and hosts do not wait for it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 import datetime
 import logging
 from typing import Any, Final, NamedTuple, cast
@@ -37,7 +38,14 @@ _IN_TRANSIT: Final = datetime.timedelta(seconds=agent_manager_api.TIMEOUT)
 """For how long a report may be under way: it may be older than an attach that it does not show."""
 
 _PAUSE: Final = 60.0
+_ATTACHMENTS_OF_PAGE: Final = 5000
+"""Attachments with agents that are read at a time, unless one host alone has more."""
 _HOSTS_OF_PAGE: Final = 500
+"""Hosts whose attachments are read at a time."""
+_REPORTS_OF_PAGE: Final = 50
+"""Hosts whose reports are read at a time; one may have 256 KiB."""
+_OTHERS_OF_PAGE: Final = 500
+"""Attachments without an agent that are compared with reports at a time."""
 
 
 class ConditionTask(PeriodicTask):
@@ -150,23 +158,42 @@ Sessions = Mapping[str, frozenset[str]] | None
 def observe(backend: Backend) -> None:
     """Store how the attachments of a backend are now, and notify of those that have changed.
 
-    Reports are read of a page of hosts at a time: those of all hosts may be large.
+    Attachments and reports are read of a page of hosts at a time: those of all may be large.
 
     :raises Unavailable: the database does not answer
     """
     started_at, sessions = models.now(), _list_sessions(backend)
-    hosts = backend_attachments.list_agents(backend.host)
-    for first in range(0, len(hosts), _HOSTS_OF_PAGE):
-        page = hosts[first : first + _HOSTS_OF_PAGE]
-        _observe_agents(backend, page, sessions, started_at)
+    for hosts in _pages(backend_attachments.count_by_agent(backend.host)):
+        attachments = defaultdict[str, list[DriverAttachmentRow]](list)
+        for row in backend_attachments.list_of_agents(backend.host, hosts):
+            if _is_older(row, started_at):
+                attachments[str(row["agent"])].append(row)
+        _observe_agents(backend, attachments, sessions)
     has_others = observed_devices.has_agents()
     observed_only = sessions is None and not has_others
     for volume_ids in volume_queries.page_ids(backend.host):
         rows = backend_attachments.list_without_agent(volume_ids, observed_only=observed_only)
         rows = [row for row in rows if _is_older(row, started_at)]
-        for first in range(0, len(rows), _HOSTS_OF_PAGE):
-            of_page = rows[first : first + _HOSTS_OF_PAGE]
+        for first in range(0, len(rows), _OTHERS_OF_PAGE):
+            of_page = rows[first : first + _OTHERS_OF_PAGE]
             _observe_others(backend, of_page, sessions, has_agents=has_others)
+
+
+def _pages(attachments: Mapping[str, int]) -> Iterator[list[str]]:
+    """Divide hosts into pages of a limited size; yield the names of each page.
+
+    :param attachments: the number of attachments of each host
+    """
+    page: list[str] = []
+    total = 0
+    for host, number in attachments.items():
+        if page and (len(page) == _HOSTS_OF_PAGE or total + number > _ATTACHMENTS_OF_PAGE):
+            yield page
+            page, total = [], 0
+        page.append(host)
+        total += number
+    if page:
+        yield page
 
 
 def _is_older(row: DriverAttachmentRow, moment: datetime.datetime) -> bool:
@@ -183,25 +210,35 @@ def _identity(row: DriverAttachmentRow) -> HostIdentity:
 
 
 def _observe_agents(
-    backend: Backend, hosts: Sequence[str], sessions: Sessions, started_at: datetime.datetime
+    backend: Backend, attachments: Mapping[str, Sequence[DriverAttachmentRow]], sessions: Sessions
 ) -> None:
     """Observe the attachments of a backend that the agents of some hosts make.
 
-    :param started_at: before the sessions were listed
+    :param attachments: by host
     """
-    reports = agent_store.list_reports(hosts)
+    hosts = [*attachments]
+    for first in range(0, len(hosts), _REPORTS_OF_PAGE):
+        reports = agent_store.list_reports(hosts[first : first + _REPORTS_OF_PAGE])
+        for host in hosts[first : first + _REPORTS_OF_PAGE]:
+            _observe_agent(backend, attachments[host], reports.get(host), sessions)
+
+
+def _observe_agent(
+    backend: Backend,
+    rows: Sequence[DriverAttachmentRow],
+    report: DeviceReportRow | None,
+    sessions: Sessions,
+) -> None:
+    """Observe the attachments of a backend that the agent of one host makes."""
     devices = {
-        (host, device["attachment_id"]): cast("DeviceReport", device)
-        for host, report in reports.items()
-        for device in report["devices"] or ()
+        device["attachment_id"]: cast("DeviceReport", device)
+        for device in (report and report["devices"]) or ()
     }
-    for row in backend_attachments.list_of_agents(backend.host, hosts):
-        host = str(row["agent"])
-        if _is_older(row, started_at):
-            device = devices.get((host, row["id"]))
-            reason = _explain_no_report(row, reports.get(host), device)
-            session = _has_session(backend, row, sessions)
-            _store_seen(backend, row, Evidence(host, reason, device, session))
+    for row in rows:
+        device = devices.get(row["id"])
+        reason = _explain_no_report(row, report, device)
+        session = _has_session(backend, row, sessions)
+        _store_seen(backend, row, Evidence(str(row["agent"]), reason, device, session))
 
 
 def _observe_others(

@@ -42,9 +42,16 @@ class BackendAttachmentsTest(backends.BackendCase):
         db_rows.add_attachment(other, "attached", agent="h1")
         db_rows.add_attachment(other, "attached", agent="h3")
         backend = db_rows.get_volume(self.volume)["backend_host"]
-        self.assertEqual(["h1"], backend_attachments.list_agents(backend))
+        self.assertEqual({"h1": 1}, backend_attachments.count_by_agent(backend))
         found = backend_attachments.list_of_agents(backend, ["h1", "h3"])
         self.assertEqual([made], [row["id"] for row in found])
+
+    def test_count_by_agent_counts_by_host_and_sorts_by_name(self):
+        for agent in ("h2", "h1", "h2"):
+            db_rows.add_attachment(self.volume, "attached", agent=agent)
+        backend = db_rows.get_volume(self.volume)["backend_host"]
+        counts = backend_attachments.count_by_agent(backend)
+        self.assertEqual([("h1", 1), ("h2", 2)], [*counts.items()])
 
     def test_volume_of_row_is_what_drivers_get(self):
         (row,) = backend_attachments.list_without_agent([self.volume])

@@ -9,7 +9,7 @@ from unittest import mock
 from attachd import exception
 from attachd.db import models
 from attachd.db.agents import agent_store
-from attachd.db.attachments import attachment_conditions, events
+from attachd.db.attachments import attachment_conditions, backend_attachments, events
 from attachd.db.volumes import volume_queries
 from attachd.drivers import base
 from attachd.manager.periodic_tasks import conditions
@@ -177,9 +177,27 @@ class ObserveTest(ObserveCase):
             attachments.append(self.add(host, host=host))
             devices = [device(attachment_id=attachments[-1])]
             agent_store.record_report(host, {"devices": devices})
-        with mock.patch.object(conditions, "_HOSTS_OF_PAGE", 2):
+        for name in ("_HOSTS_OF_PAGE", "_REPORTS_OF_PAGE"):
+            with self.subTest(name), mock.patch.object(conditions, name, 2):
+                db_rows.change_attachment(attachments[2], observed=None, condition_state=None)
+                self.observe()
+            self.assertEqual(["ok"] * 3, [self.condition(item)["state"] for item in attachments])
+
+    def test_page_of_hosts_is_limited_by_hosts_and_by_attachments(self):
+        sizes = {"h1": 5, "h2": 1, "h3": 2, "h4": 1, "h5": 1, "h6": 1}
+        for host, number in sizes.items():
+            for _ in range(number):
+                self.add(host, host=host)
+        pages = []
+        with (
+            mock.patch.object(conditions, "_HOSTS_OF_PAGE", 2),
+            mock.patch.object(conditions, "_ATTACHMENTS_OF_PAGE", 3),
+            mock.patch.object(
+                backend_attachments, "list_of_agents", lambda _, hosts: pages.append(hosts) or []
+            ),
+        ):
             self.observe()
-        self.assertEqual(["ok"] * 3, [self.condition(item)["state"] for item in attachments])
+        self.assertEqual([["h1"], ["h2", "h3"], ["h4", "h5"], ["h6"]], pages)
 
     def test_first_good_condition_is_no_event_and_a_bad_one_is(self):
         good, bad = self.add(), self.add()
