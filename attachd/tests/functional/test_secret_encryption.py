@@ -222,7 +222,7 @@ class LeakTest(Case):
         self.api.request_json("POST", action, {"os-attach": attached})
         return action
 
-    def fail(self, volume):
+    def make_fail(self, volume):
         """Have a connect fail, whose secret is drawn by then."""
         for file in Path(self.tgtd.options["tgt_volumes_dir"]).rglob(f"*{volume}*"):
             file.unlink()
@@ -255,7 +255,7 @@ class LeakTest(Case):
         one, two, three = (self.api.create_volume() for _ in range(3))
         path = self.attach_as_nova_does(one)
         action = self.attach_as_ironic_does(two)
-        self.fail(three)
+        self.make_fail(three)
         held = self.dump()
         self.assertIn("encrypted:2:", held)
         self.assertIn(CONNECTOR["initiator"], held)

@@ -48,17 +48,19 @@ class Parsed(NamedTuple):
 
     :ivar functions: line, name and number of lines of each
     :ivar classes: line, name and number of methods of each
+    :ivar shadows: lines of methods that take the place of TestCase.fail()
     :ivar imports: wherever they stand
     """
 
     functions: list[tuple[int, str, int]]
     classes: list[tuple[int, str, int]]
+    shadows: list[int]
     imports: list[ast.Import | ast.ImportFrom]
 
 
 @functools.cache
 def _parsed(path: Path) -> Parsed:
-    found = Parsed([], [], [])
+    found = Parsed([], [], [], [])
     for node in _statements(ast.parse(path.read_bytes(), str(path))):
         if isinstance(node, Function):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
@@ -66,9 +68,17 @@ def _parsed(path: Path) -> Parsed:
         elif isinstance(node, ast.ClassDef):
             methods = sum(isinstance(child, Function) for child in node.body)
             found.classes.append((node.lineno, node.name, methods))
+            found.shadows.extend(_list_shadows(node))
         elif isinstance(node, ast.Import | ast.ImportFrom):
             found.imports.append(node)
     return found
+
+
+def _list_shadows(node: ast.ClassDef) -> Iterator[int]:
+    """Yield the lines of methods of a class with parents that are named as TestCase.fail()."""
+    for child in node.body if node.bases else ():
+        if isinstance(child, Function) and child.name == "fail":
+            yield child.lineno
 
 
 def _statements(block: ast.AST) -> Iterator[ast.AST]:
@@ -226,6 +236,12 @@ class OrderTest(unittest.TestCase):
         folders = {path.parent for path in TESTS.rglob("test_*.py")}
         bare = [_where(folder) for folder in folders if not (folder / "__init__.py").is_file()]
         self.assertEqual([], bare, "stestr does not find tests in a folder without __init__.py")
+
+    def test_no_test_replaces_the_method_by_which_assertions_fail(self):
+        # Of ProcessScope it is the purpose.
+        tests = set(TESTS.rglob("*.py")) - {TESTS / "fixtures" / "lifetime.py"}
+        found = [f"{_where(path)}:{line}" for path in tests for line in _parsed(path).shadows]
+        self.assertEqual([], found, "assertEqual() and others would pass")
 
     def test_modules_have_specific_names(self):
         generic = [

@@ -36,7 +36,7 @@ class PluginTest(unittest.TestCase):
         self.assertEqual("", answer.pop("Err"))
         return answer
 
-    def fail(self, name, **fields):
+    def make_fail(self, name, **fields):
         answer = self.plugin.serve(f"VolumeDriver.{name}", fields, _CALLER)
         self.assertEqual(["Err"], list(answer))
         self.assertRegex(answer["Err"], r"\(req-[0-9a-f-]+\)$")
@@ -52,7 +52,7 @@ class PluginTest(unittest.TestCase):
         self.assertEqual({"Capabilities": {"Scope": "global"}}, self.call("Capabilities"))
 
     def test_life_of_volume(self):
-        self.assertIn("There is no volume data.", self.fail("Get", Name="data"))
+        self.assertIn("There is no volume data.", self.make_fail("Get", Name="data"))
         self.create()
         (volume,) = self.storage.volumes.values()
         shown = self.call("Get", Name="data")["Volume"]
@@ -65,7 +65,7 @@ class PluginTest(unittest.TestCase):
         self.assertEqual({"Mountpoint": ""}, self.call("Path", Name="data"))
         with mock.patch("attachd.linux.mountinfo.find_at"):
             self.assertEqual({"Mountpoint": path}, self.call("Path", Name="data"))
-        self.assertIn("is attached to one", self.fail("Remove", Name="data"))
+        self.assertIn("is attached to one", self.make_fail("Remove", Name="data"))
         self.call("Unmount", Name="data", ID="a")
         for _ in range(2):
             self.call("Remove", Name="data")
@@ -83,13 +83,13 @@ class PluginTest(unittest.TestCase):
 
     def test_malformed_fields_are_refused(self):
         for name in (None, 1, "", "../x", "a/b", "-a", "a" * 256, "a\n"):
-            self.assertIn("Name has to be", self.fail("Create", Name=name))
-        self.assertIn("Opts has to be", self.fail("Create", Name="data", Opts=["size"]))
-        self.assertIn("Opts has to be", self.fail("Create", Name="data", Opts={"size": 1}))
+            self.assertIn("Name has to be", self.make_fail("Create", Name=name))
+        self.assertIn("Opts has to be", self.make_fail("Create", Name="data", Opts=["size"]))
+        self.assertIn("Opts has to be", self.make_fail("Create", Name="data", Opts={"size": 1}))
         for use in (1, "a" * 257):
-            self.assertIn("ID has to be", self.fail("Mount", Name="data", ID=use))
-        self.assertIn("no option sise", self.fail("Create", Name="data", Opts={"sise": "1"}))
-        self.assertIn("There is no call", self.fail("Destroy"))
+            self.assertIn("ID has to be", self.make_fail("Mount", Name="data", ID=use))
+        self.assertIn("no option sise", self.make_fail("Create", Name="data", Opts={"sise": "1"}))
+        self.assertIn("There is no call", self.make_fail("Destroy"))
 
     def test_errors_of_host_are_shown_and_others_are_logged(self):
         self.create()
@@ -102,13 +102,13 @@ class PluginTest(unittest.TestCase):
         ):
             self.mounter.volumes.errors = [error]
             with self.assertLogs("attachd.docker_volume.plugin", "WARNING"):
-                self.assertIn(expected, self.fail("Mount", Name="data", ID="a"))
+                self.assertIn(expected, self.make_fail("Mount", Name="data", ID="a"))
 
     def test_calls_are_counted_and_unknown_ones_as_other(self):
         metric_samples.use(self)
         self.call("Capabilities")
-        self.fail("Get", Name="data")
-        self.fail("Unknown")
+        self.make_fail("Get", Name="data")
+        self.make_fail("Unknown")
         for name, outcome in (
             ("VolumeDriver.Capabilities", "ok"),
             ("VolumeDriver.Get", "not_found"),

@@ -366,7 +366,7 @@ class ModeCase(backends.BackendCase):
         row = db_rows.get_attachment(attachment_id)
         return attach.attach(self.backend, attachment_id, row["volume_id"], connector)
 
-    def fail(self, attachment_id, connector=CONNECTOR):
+    def make_fail(self, attachment_id, connector=CONNECTOR):
         with self.assertRaises(exception.ConnectFailed):
             self.attach(attachment_id, connector)
 
@@ -426,7 +426,7 @@ class OneWriterTest(ModeCase):
 
     def test_mode_one_writer_after_clean_failure_is_free(self):
         with self.driver.failing("grant", final=True):
-            self.fail(self.first)
+            self.make_fail(self.first)
         self.assertIsNone(db_rows.get_attachment(self.first)["mode"])
         self.assertEqual("rw", self.attach(self.second, OTHER_CONNECTOR)["mode"])
         self.assertEqual("ro", self.attach(self.first)["mode"])
@@ -434,7 +434,7 @@ class OneWriterTest(ModeCase):
     def test_mode_one_writer_requested_rw_is_kept_after_refusal(self):
         db_rows.change_attachment(self.first, mode="rw", asked_mode="rw")
         with self.driver.failing("grant", final=True):
-            self.fail(self.first)
+            self.make_fail(self.first)
         self.attach(self.second, OTHER_CONNECTOR)
         with self.assertRaisesRegex(
             exception.InvalidVolumeAttachMode, f"attachment {self.second}"
@@ -444,7 +444,7 @@ class OneWriterTest(ModeCase):
 
     def test_mode_one_writer_retry_in_doubt_keeps_rw(self):
         with self.driver.failing("grant", "revoke"):
-            self.fail(self.first)
+            self.make_fail(self.first)
         self.assertEqual("connect_unknown", db_rows.get_attachment(self.first)["state"])
         db_rows.change_attachment(self.second, mode="rw", state="attached")  # as nothing may do
         self.assertEqual("rw", self.attach(self.first)["mode"])
@@ -497,7 +497,7 @@ class SecretTest(ModeCase):
     def test_secret_of_failed_connection_is_not_shared(self):
         attachment_id = db_rows.add_attachment(self.volume_id)["id"]
         with self.driver.failing("grant", final=True):
-            self.fail(attachment_id)
+            self.make_fail(attachment_id)
         known = db_rows.get_attachment(attachment_id)["secret"]
         _other, secret = self.secret()
         self.assertNotEqual(known, secret)
@@ -508,7 +508,7 @@ class SecretTest(ModeCase):
         _first, known = self.secret()
         attachment_id = db_rows.add_attachment(self.volume_id)["id"]
         with self.driver.failing("grant", final=True):
-            self.fail(attachment_id)
+            self.make_fail(attachment_id)
         self.assertEqual(known, db_rows.get_attachment(attachment_id)["secret"])
         self.attach(attachment_id, OTHER_CONNECTOR)
         self.assertNotEqual(known, db_rows.get_attachment(attachment_id)["secret"])

@@ -160,7 +160,7 @@ class MessagesTest(backends.BackendCase):
             for row in messages.page({}, Page(limit=9))
         ]
 
-    def fail(self, state, verb, method):
+    def make_fail(self, state, verb, method):
         volume_id = db_rows.add_volume(state, owner=backends.HOST, new_size_gib=3)["id"]
         with self.driver.failing(method):
             verb(self.backend, volume_id)
@@ -172,7 +172,7 @@ class MessagesTest(backends.BackendCase):
             ("deleting", volumes.delete, ("101", "101")),
             ("extending", volumes.extend, ("007", "010")),
         ):
-            volume_id = self.fail(state, verb, verb.__name__)
+            volume_id = self.make_fail(state, verb, verb.__name__)
             self.assertEqual((volume_id, db_rows.PROJECT, *numbers), self.sent()[0])
 
     def test_message_about_failed_attachment_operations_is_stored(self):
@@ -187,16 +187,16 @@ class MessagesTest(backends.BackendCase):
 
     def test_message_with_backend_down_has_that_detail(self):
         self.backend.error = "the cable is out"
-        self.fail("creating", volumes.create, "create")
+        self.make_fail("creating", volumes.create, "create")
         self.assertEqual("002", self.sent()[0][3])
 
     def test_message_names_request_id(self):
-        self.fail("creating", volumes.create, "create")
+        self.make_fail("creating", volumes.create, "create")
         self.assertEqual("req-1", messages.page({}, Page(limit=1))[0]["request_id"])
 
     def test_message_expires_after_configured_time(self):
         override(self, "message_ttl", 7, group="manager")
-        self.fail("creating", volumes.create, "create")
+        self.make_fail("creating", volumes.create, "create")
         (row,) = messages.page({}, Page(limit=1))
         self.assertEqual(7, (row["expires_at"] - row["created_at"]).total_seconds())
 
@@ -207,7 +207,7 @@ class MessagesTest(backends.BackendCase):
 
     def test_message_store_failure_does_not_affect_operation(self):
         with mock.patch.object(messages, "create", side_effect=ZeroDivisionError):
-            volume_id = self.fail("creating", volumes.create, "create")
+            volume_id = self.make_fail("creating", volumes.create, "create")
         self.assertEqual("error", db_rows.get_volume(volume_id)["status"])
 
     def test_message_about_row_changed_by_others_is_not_stored(self):

@@ -16,7 +16,7 @@ class CallMetricsTest(unittest.TestCase):
         metric_samples.use(self)
         self.measured = call_metrics.CallMetrics("csi")
 
-    def fail(self, error):
+    def make_fail(self, error):
         """Measure a call that raises an error."""
         with self.assertRaises(type(error)), self.measured.measure("NodeGetInfo"):
             raise error
@@ -32,8 +32,8 @@ class CallMetricsTest(unittest.TestCase):
     def test_outcomes_are_codes_and_durations_are_recorded(self):
         with self.measured.measure("NodeGetInfo"):
             pass
-        self.fail(CallError(ErrorCode.ABORTED, "later"))
-        self.fail(ValueError("fault"))
+        self.make_fail(CallError(ErrorCode.ABORTED, "later"))
+        self.make_fail(ValueError("fault"))
         self.assertEqual([1.0] * 3, [self.count(name) for name in ("ok", "aborted", "internal")])
         name = "attachd_platform_call_duration_seconds_count"
         self.assertEqual(3.0, metric_samples.sample_value(name, **CALL))
@@ -42,7 +42,7 @@ class CallMetricsTest(unittest.TestCase):
         self.assertEqual({}, self.in_progress())
         with self.measured.measure("NodeGetInfo"), self.measured.measure("Probe"):
             self.assertEqual({"NodeGetInfo": 1.0, "Probe": 1.0}, self.in_progress())
-        self.fail(ValueError("fault"))
+        self.make_fail(ValueError("fault"))
         self.assertEqual({"NodeGetInfo": 0.0, "Probe": 0.0}, self.in_progress())
 
     def test_export_listens_and_stops(self):

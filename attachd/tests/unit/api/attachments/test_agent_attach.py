@@ -224,7 +224,7 @@ class AttachTest(Case):
 
 
 class FailedAttachTest(Case):
-    def fail(self, reason):
+    def make_fail(self, reason):
         def reconcile(ctx, host, attachment_id):
             if db_rows.get_attachment(attachment_id)["state"] == "withdrawing":
                 return self.work(ctx, host, attachment_id)
@@ -233,7 +233,7 @@ class FailedAttachTest(Case):
         self.reconcile.side_effect = reconcile
 
     def test_host_error_removes_attachment(self):
-        self.fail("Host node-1 lacks: iscsid.")
+        self.make_fail("Host node-1 lacks: iscsid.")
         with self.assertRaisesRegex(exception.AgentError, "lacks: iscsid"):
             self.ask()
         self.assertEqual([], db_rows.list_attachments())
@@ -241,7 +241,7 @@ class FailedAttachTest(Case):
 
     def test_failed_removal_names_attachment_and_next_step(self):
         stuck = exception.DisconnectFailed(attachment_id="a", reason="The backend failed.")
-        self.fail("no session")
+        self.make_fail("no session")
         self.detach.side_effect = stuck
         with self.assertRaises(exception.AttachFailed) as raised:
             self.ask()
@@ -255,7 +255,7 @@ class FailedAttachTest(Case):
             self.assertIn(part, str(raised.exception))
 
     def test_host_error_of_deleted_attachment_is_raised(self):
-        self.fail("no session")
+        self.make_fail("no session")
 
         def get(_ctx, identity):
             raise exception.AttachmentNotFound(attachment_id=identity)

@@ -180,7 +180,7 @@ class UploadTest(api_context.ApiContextCase):
         self.end()
         Volume.get(self.ctx, self.volume.id).begin_upload(OTHER_IMAGE)
 
-    def fail(self):
+    def make_fail(self):
         volume_updates.fail_upload(self.volume.id, IMAGE, "too late")
 
     def test_image_that_is_made_too_late_is_deleted_and_answered_with_conflict(self):
@@ -196,7 +196,7 @@ class UploadTest(api_context.ApiContextCase):
 
     def test_failure_that_is_stored_before_the_image_is_made_deletes_it(self):
         with self.assertRaises(exception.Conflict):
-            self.upload(self.fail)
+            self.upload(self.make_fail)
         self.assertEqual(("uploading", IMAGE, "too late"), self.row())
 
     def test_image_that_already_has_the_data_is_a_success(self):
