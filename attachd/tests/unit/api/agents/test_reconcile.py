@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The wait for the result of an agent, which its row shows."""
 
+from concurrent import futures
 import threading
 from unittest import mock
 
@@ -78,15 +79,19 @@ class ReconcileTest(api_context.ApiContextCase):
         self.enterContext(mock.patch.object(bulkheads, "max_wait", lambda: 0.0))
         override(self, "max_calls_per_backend", 1, "rpc")
         attachment = Attachment.get(self.ctx, self.attachment_id)
+        pool = self.enterContext(futures.ThreadPoolExecutor())  # Each thread has turns of its own.
         with (
             bulkheads.slot(f"the agent of host {HOST}", "other", "other"),
             self.assertRaisesRegex(exception.Unavailable, f"The agent of host {HOST} has 1 calls"),
         ):
-            self.run_reconcile()
+            pool.submit(self.run_reconcile).result()
         self.cast.assert_not_called()
         override(self, "max_calls_per_volume", 1, "rpc")
-        with bulkheads.slot("h@b", attachment.volume_id, "other"):
-            self.assertRaises(exception.TooManyCalls, self.run_reconcile)
+        with (
+            bulkheads.slot("h@b", attachment.volume_id, "other"),
+            self.assertRaises(exception.TooManyCalls),
+        ):
+            pool.submit(self.run_reconcile).result()
         self.cast.assert_not_called()
 
     def test_reconcile_without_delivery_does_not_wait(self):
