@@ -90,10 +90,9 @@ class RecoveryLoop(PeriodicTask):
             self._backoff.clear()  # What has failed with the former start may succeed now.
         recover = recover_stale if self._resumed else recover_all
         recover(self._backend, self._backoff, self._turns)
+        self._resumed = True
         if self._turns.is_cut:
-            self.wake()
-        else:
-            self._resumed = True
+            self.wake()  # Rows that are left are found as stale ones.
         purge.expire_attachments(self._backend)
 
 
