@@ -165,7 +165,9 @@ class GlanceTest(ServedCase):
         change = json.dumps([{"op": "add", "path": path, "value": value}])
         kind = {"Content-Type": "application/openstack-images-v2.1-json-patch"}
         options = {"data": change, "headers": kind}
-        self.glance.request(self.alice, "PATCH", f"/images/{image}", **options).raise_for_status()
+        answer = self.glance.request(self.alice, "PATCH", f"/images/{image}", **options)
+        answer.raise_for_status()
+        return answer.json()["updated_at"]
 
     def test_image_of_many_volumes_at_once_is_read_once(self):
         image = self.glance.add(self.alice, self.content)
@@ -177,8 +179,10 @@ class GlanceTest(ServedCase):
 
     def test_changed_image_is_read_again(self):
         image, client = self.glance.add(self.alice, self.content), self.client(self.alice)
+        made_at = self.change(image, "/os_distro", "other")
         self.create(client, image)
-        self.change(image, "/os_distro", "debian")
+        # Glance has the time of a change in seconds.
+        wait_until(lambda: self.change(image, "/os_distro", "debian") != made_at)
         (volume,) = self.create(client, image)
         self.assertEqual(2, self.glance.count_downloads(image))
         self.assertEqual("debian", client.volume(volume)["volume_image_metadata"]["os_distro"])
